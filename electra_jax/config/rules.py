@@ -104,6 +104,18 @@ def _check_init(c: Config) -> None:
                 f" init.from, or leave it at {plain!r}"
             )
 
+    if c.init.generator_from and c.objective.name in WITHOUT_GENERATOR:
+        raise ConfigError(
+            f"init.generator_from={c.init.generator_from!r} gives a generator, which"
+            f" objective.name={c.objective.name!r} does not train; leave it out"
+        )
+    if c.init.generator_from and c.model.sharing == "all":
+        raise ConfigError(
+            f"init.generator_from={c.init.generator_from!r} gives a generator with an encoder of"
+            " its own, for which model.sharing='all' has no place; give init.from, or another"
+            " sharing"
+        )
+
     if c.init.missing_generator == "discriminator":
         why = {
             f"objective.name={c.objective.name!r} has no generator": WITHOUT_GENERATOR,

@@ -68,6 +68,11 @@ def make(
             settings.strip_accents,
             settings.seed,
         )
+        if vocabulary.size < size:
+            phases.tell(
+                f"warning: the text gives a {kind} vocabulary of {vocabulary.size:,} pieces, not of"
+                f" the {size:,} of data.vocab={settings.vocab}"
+            )
 
     vocabulary.save(directory)
     return vocabulary

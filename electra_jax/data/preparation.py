@@ -104,11 +104,16 @@ def prepare(
 
     # Text that was prepared just now has been warned about already, file by file.
     manifest = records.read_manifest(plan.folder)
-    for line in (totals.unknown_tokens(manifest), utf8.prepared(manifest) if done else ""):
+    for line in warnings(manifest) if done else [totals.unknown_tokens(manifest)]:
         if line:
             progress(f"warning: {line}")
 
     return plan.folder
+
+
+def warnings(manifest: records.Manifest) -> list[str]:
+    """What may be wrong with text that was prepared to its end, a line each."""
+    return [line for line in (totals.unknown_tokens(manifest), utf8.prepared(manifest)) if line]
 
 
 def _own_processes(watcher):

@@ -98,7 +98,7 @@ def open_workdir(
     else:  # the kernels of accelerators cannot be divided without the mesh of a step
         mesh = meshes.make_mesh(1, devices=jax.local_devices()[:1])
     plan = plans.make_plan(config, vocabulary, unigrams, mesh)
-    part = "ema" if config.optimizer.ema_decay else "params"
+    part = _part(directory, step)
     restored = _restore(plan, part, directory, steps, step)
 
     number = restored.metadata.get("stage", 0)
@@ -120,7 +120,9 @@ def check_settings(config: config_lib.Config, workdir: str) -> None:
     A workdir without a run has no settings yet, so nothing is refused.
     """
     _, trained = saved_config.of_newest_checkpoint(workdir)
-    if trained is not None or os.path.exists(os.path.join(workdir, saved_config.NAME)):
+    # A config.json without anything that was made with it is that of a command that was refused.
+    has_settings = os.path.exists(os.path.join(workdir, saved_config.NAME))
+    if trained is not None or has_settings and saved_config.has_begun(workdir):
         _as_trained(config, workdir)
 
 
@@ -169,6 +171,17 @@ def _rows(config, folder):
     if config.data.streaming == "on":
         return background.open_whole(folder)
     return records.open(folder)
+
+
+def _part(directory, step):
+    """Which weights a checkpoint is judged by: `ema`, the averages, or `params` if it has none.
+
+    A run has averages from its first step on; weights that were imported have none.
+    """
+    for number, about in metadata.readable(directory):
+        if step in (None, number):
+            return "ema" if any(path.startswith("ema/") for path in about["digest"]) else "params"
+    return "params"
 
 
 def _restore(plan, part, directory, steps, step):

@@ -61,6 +61,9 @@ def prepare(
         logging.info("%s; this run goes on with the data that was prepared for it", changed)
     folders = _as_recorded(data, record, executor)
     _check_rows(data, folders)
+    manifest = records.read_manifest(folders[0])
+    for line in preparation.warnings(manifest) if manifest.totals else ():
+        logging.warning(line)
     processes.of_first(lambda: prepared_data.keep_vocabulary(workdir, folders[0]))
     return folders
 

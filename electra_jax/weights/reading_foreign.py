@@ -31,6 +31,8 @@ from electra_jax.weights.formats import (
     tokenizer_files,
 )
 
+_PADDING = 1024  # rows of a table beyond the tokens, at most: to round its size up
+
 
 def hugging_face_folders(path: str | os.PathLike) -> list[str]:
     """Returns those of the folder and its subfolders that have Hugging Face's config.json.
@@ -137,6 +139,11 @@ def _check_pair(shapes, main, other, vocabulary):
         raise config_lib.ConfigError(
             f"{main} has {shape.vocab_size} rows for a vocabulary of {vocabulary.size}; the"
             " tokenizer's files are of another model"
+        )
+    if vocabulary.size + _PADDING < shape.vocab_size:
+        raise config_lib.ConfigError(
+            f"{main} has {shape.vocab_size} rows for a vocabulary of {vocabulary.size}; at most"
+            f" {_PADDING} can be padding, so the tokenizer's files are of another model"
         )
     if vocabulary.size < shape.vocab_size:
         logging.info("%s: rows above %d are no token and stay behind", main, vocabulary.size)

@@ -59,6 +59,7 @@ def state(run: starting_weights.Beginning) -> train_step.TrainState:
     if init.generator_from:
         other = starting_weights.open("init.generator_from", run)
         its_generator = _generator(run, other, leaves)
+        its_generator |= _deltas_kept(run, taken, its_generator, leaves)
         taken |= its_generator
         ours -= set(its_generator)
     elif source:
@@ -143,7 +144,7 @@ def _main_network(run, source, fresh):
             continue
         _check_shape(source.named, path, found, fresh)
 
-    taken |= _own_generator(source, found, fresh)
+    taken |= _own_generator(run, source, found, fresh)
     left = _fresh_parts(fresh, taken)
     logging.info("starting from the weights of %s%s", source.named, left)
 
@@ -190,7 +191,7 @@ def _check_shape(named, path, found, fresh):
         )
 
 
-def _own_generator(source, found, fresh):
+def _own_generator(run, source, found, fresh):
     """Returns the source's generator if all of it has a place here; {} if kind or shape differs."""
     if not _has(fresh, "generator/"):
         return {}
@@ -202,7 +203,47 @@ def _own_generator(source, found, fresh):
     needed = [path for path in ours if not path.startswith(_BESIDE_A_GENERATOR)]
     if any(path not in found or found[path].shape != fresh[path].shape for path in needed):
         return {}
-    return {path: found[path] for path in ours if path in found}
+    taken = {path: found[path] for path in ours if path in found}
+
+    # Where the source's networks share tables, its generator reads those.
+    shared = {
+        path: source.params[path.removeprefix("generator/")]
+        for path in ours
+        if path not in found and path.removeprefix("generator/") in source.params
+    }
+    for path, x in _fitted(run, source, shared, fresh).items():
+        if x.shape == fresh[path].shape:
+            taken[path] = jnp.copy(x)  # a training step donates the memory of each array once
+    return taken
+
+
+def _deltas_kept(run, taken, generator, fresh):
+    """What makes the main network of `init.from` as it was with the generator's tables, by path.
+
+    With gdes the main network reads the sum of the generator's tables and of its own deltas, so the
+    deltas take up the difference. Without, a warning says that its tables were replaced.
+    """
+    deltas, replaced = {}, []
+    for path in sorted(generator.keys() & taken.keys()):
+        if not path.startswith("embeddings/"):
+            continue
+        was, now = _on_host(taken[path], run.mesh), _on_host(generator[path], run.mesh)
+        if np.array_equal(was, now):
+            continue
+        delta = f"discriminator/embeddings_delta/{path.removeprefix('embeddings/')}"
+        if delta in fresh:
+            own = _on_host(taken[delta], run.mesh) if delta in taken else 0.0
+            deltas[delta] = jnp.asarray(was + own - now)
+        else:
+            replaced.append(path)
+
+    if replaced:
+        logging.warning(
+            "init.generator_from=%r: its %s replaces that of init.from, which the main network was"
+            " trained with; model.sharing='gdes' or 'none' keeps both",
+            run.init.generator_from, ", ".join(replaced),
+        )  # fmt: skip
+    return deltas
 
 
 def _head_kind(leaves, network):

@@ -105,7 +105,7 @@ def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
         logging.warning("%s/%s is damaged: kept as %s, and written anew", workdir, NAME, kept)
         old = None
 
-    if not _has_begun(workdir):
+    if not has_begun(workdir):
         return []
 
     # A file that contradicts a checkpoint is wrong if the checkpoint agrees with these settings.
@@ -152,7 +152,7 @@ def _instead(workdir, refused):
     return f"choose another --workdir{weights}"
 
 
-def _has_begun(workdir):
+def has_begun(workdir):
     """Whether a run has left anything here that depends on its settings."""
     directory = metadata.directory(workdir)
     if buckets.is_address(directory):

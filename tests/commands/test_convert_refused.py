@@ -64,6 +64,11 @@ DAMAGES = {
         json_change(vocab_size=50),
         "has 50 rows for a vocabulary of 64",
     ),
+    "the vocabulary of a larger one": (
+        "discriminator/config.json",
+        json_change(vocab_size=64 + 1025),
+        "has 1089 rows for a vocabulary of 64; at most 1024 can be padding",
+    ),
     "another tokenizer": (
         "generator/vocab/vocabulary.json",
         lambda path: vocabulary.Vocabulary(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On which devices a run is read, and that preparing its text opens none."""
+"""On which devices a run is read, which weights of it, and that preparing text opens no device."""
 
 import json
 import os
@@ -8,7 +8,10 @@ import sys
 
 import pytest
 
-from support import corpus
+from electra_jax import config as config_lib
+from electra_jax.data import vocabulary_training
+from electra_jax.training import opened
+from support import corpus, workdirs
 
 
 @pytest.fixture(scope="module")
@@ -37,3 +40,26 @@ def test_a_run_of_several_devices_is_read_on_one_and_evaluated_on_all(found):
     """Kernels of accelerators cannot be divided without the mesh of a step."""
     assert found["devices"] == [1] and found["evaluated_on"] == [4]
     assert (found["shown"], found["scores"]) == (2, 1)
+
+
+def test_imported_weights_have_no_averages_and_are_read_all_the_same(tmp_path):
+    """A run that averages goes on from them; until it has, there is nothing else to judge."""
+    text = corpus.write_corpus(tmp_path / "corpus.txt").read_text()
+    words = vocabulary_training.train("sentencepiece", 64, iter(text.splitlines()))
+    config, params = workdirs.made(tmp_path / "run", words, optimizer__ema_decay=0.9)
+    found = opened.open_workdir(config, str(tmp_path / "run"), with_rows=False)
+    table = found.params["embeddings"]["token"]
+    assert (table == params["embeddings"]["token"]).all()
+
+
+def test_settings_of_a_command_that_was_refused_bind_nobody(tmp_path):
+    """It leaves a config.json behind; with anything that was made by it, other settings are."""
+    run = tmp_path / "run"
+    workdirs.begin(run, corpus.small_run("text:nope/*.txt", ""))
+    other = config_lib.parse(corpus.small_run("text:there/*.txt", ""))
+    opened.check_settings(other, str(run))
+    (run / "starts.jsonl").touch()
+    with pytest.raises(
+        config_lib.ConfigError, match="was trained with other settings: data.source"
+    ):
+        opened.check_settings(other, str(run))
