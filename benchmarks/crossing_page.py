@@ -233,9 +233,10 @@ def _subject(kind):
 
 
 def _told(found):
-    """The kinds that are told of first: ELECTRA as in the paper, and its others."""
+    """The kinds that are told of first: ELECTRA as published, and its others of several seeds."""
     others = [kind for kind in found.kinds if kind.startswith(("electra_", "one_trunk"))]
-    return [REFERENCE, *others]
+    counts = {kind: max(len(found.seeds(kind, at)) for at in found.budgets) for kind in others}
+    return [REFERENCE, *(kind for kind in others if counts[kind] > 1)]
 
 
 def _grown(found, name, kind):

@@ -391,7 +391,7 @@ def _answer(found):
         "## In short",
         "\n".join(lines),
         "`configs/tiny.py` has shared tables, a weight of 5 and half the reference's rate;"
-        " docs/LOG.md has its own trials, and one seed of all arms at half the rate."
+        " docs/LOG.md has its own trials."
         " What twelve layers learn from a hundred times as many tokens is in"
         " [first light](first_light.md).",
     ]

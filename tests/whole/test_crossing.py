@@ -78,6 +78,15 @@ def test_an_arm_at_half_the_rate_is_compared_with_bert_at_half_the_rate(tmp_path
     assert found.apart("bert_half", 1, "chunk_accuracy").amount == pytest.approx(0.2)  # of BERT's
     said = "Chunk tags by a probe: ELECTRA (generator 1/2, half the rate) is"
     assert crossing_page.answer(found, "chunk_accuracy", "electra_half").startswith(said)
+    page = crossing_page.pages.text(crossing_page.blocks(found, "picture.png"))
+    assert f"- {said}" in page
+
+
+def test_an_arm_of_one_seed_is_in_the_tables_only(tmp_path):
+    found = write(tmp_path, CROSSES | {"one_trunk": [0.9]})
+    page = crossing_page.pages.text(crossing_page.blocks(found, "picture.png"))
+    assert "| ELECTRA, one trunk for both | 90.0 | - | - |" in page
+    assert "ELECTRA (one trunk for both)" not in page
 
 
 def test_arms_that_read_the_text_in_other_pieces_are_named(tmp_path):
