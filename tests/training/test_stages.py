@@ -460,6 +460,7 @@ def test_stages_on_the_command_line(tmp_path):
     config = small_run("builtin", "", schedule__stages=((0.5, 16, 8),), schedule__steps=100)
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "config.json").write_text(config_lib.to_json(config_lib.parse(config)))
+    (tmp_path / "old" / "starts.jsonl").touch()  # a run has begun there
     given = "--config.schedule.stages=((0.5,16,8),)"
     result = command(given, f"--workdir={tmp_path}/old", "--dry_run")
     assert result.returncode == 0, result.stderr
