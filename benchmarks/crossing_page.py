@@ -362,7 +362,7 @@ def _other_vocabulary(found, tokens):
         return []
     return [
         "- **Another vocabulary** of as many pieces, trained on the same text in another order,"
-        f" have: {', '.join(TITLES[kind] for kind in kinds)}."
+        f" have: {'; '.join(TITLES[kind] for kind in kinds)}."
     ]
 
 

@@ -104,9 +104,8 @@ def prepare(
 
     # Text that was prepared just now has been warned about already, file by file.
     manifest = records.read_manifest(plan.folder)
-    for line in warnings(manifest) if done else [totals.unknown_tokens(manifest)]:
-        if line:
-            progress(f"warning: {line}")
+    for line in warnings(manifest) if done else filter(None, [totals.unknown_tokens(manifest)]):
+        progress(f"warning: {line}")
 
     return plan.folder
 

@@ -3,18 +3,15 @@
 
 import pytest
 
-from electra_jax.data import vocabulary_training
 from electra_jax.host import processes
 from electra_jax.training import opened
 from electra_jax.weights import exporting, reading
 from support import workdirs
-from support.corpus import write_corpus
 
 
 @pytest.fixture(scope="session")
 def words(tmp_path_factory):
-    corpus = write_corpus(tmp_path_factory.mktemp("text") / "corpus.txt")
-    return vocabulary_training.train("sentencepiece", 64, iter(corpus.read_text().splitlines()))
+    return workdirs.small_vocabulary(tmp_path_factory.mktemp("text"))
 
 
 @pytest.fixture(scope="session")

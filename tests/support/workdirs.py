@@ -7,14 +7,21 @@ import jax
 import numpy as np
 
 from electra_jax import config as config_lib
+from electra_jax.data import vocabulary_training
 from electra_jax.step import plans
 from electra_jax.weights import checkpoint_series
 
 from . import odd
-from .corpus import small_run
+from .corpus import small_run, write_corpus
 
 NO_SOURCE = "text:nowhere/*.txt"
 STEP = 7
+
+
+def small_vocabulary(folder):
+    """A vocabulary of 64 pieces, trained on a corpus that is written into the folder."""
+    lines = write_corpus(folder / "corpus.txt").read_text().splitlines()
+    return vocabulary_training.train("sentencepiece", 64, iter(lines))
 
 
 def recipe(**overrides):

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from electra_jax import config as config_lib
-from electra_jax.data import vocabulary_training
-from electra_jax.training import opened
+from electra_jax.data import preparation
+from electra_jax.training import opened, run_data
 from support import corpus, workdirs
 
 
@@ -44,8 +44,7 @@ def test_a_run_of_several_devices_is_read_on_one_and_evaluated_on_all(found):
 
 def test_imported_weights_have_no_averages_and_are_read_all_the_same(tmp_path):
     """A run that averages goes on from them; until it has, there is nothing else to judge."""
-    text = corpus.write_corpus(tmp_path / "corpus.txt").read_text()
-    words = vocabulary_training.train("sentencepiece", 64, iter(text.splitlines()))
+    words = workdirs.small_vocabulary(tmp_path)
     config, params = workdirs.made(tmp_path / "run", words, optimizer__ema_decay=0.9)
     found = opened.open_workdir(config, str(tmp_path / "run"), with_rows=False)
     table = found.params["embeddings"]["token"]
@@ -63,3 +62,32 @@ def test_settings_of_a_command_that_was_refused_bind_nobody(tmp_path):
         config_lib.ConfigError, match="was trained with other settings: data.source"
     ):
         opened.check_settings(other, str(run))
+
+
+def test_text_that_was_prepared_before_is_warned_about_at_each_start(tmp_path, caplog):
+    """A third of its words are not in the vocabulary."""
+    (tmp_path / "words.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat"])
+    )
+    (tmp_path / "corpus.txt").write_text("\n\n".join("the cat dog " * n for n in range(1, 100)))
+    config = config_lib.parse(
+        corpus.small_run(
+            f"text:{tmp_path}/corpus.txt", "", data__vocab=str(tmp_path / "words.txt"),
+            data__heldout_fraction=0.1,
+        )
+    )  # fmt: skip
+    (tmp_path / "run").mkdir()
+    caplog.set_level("INFO", logger="absl")
+    for _ in range(2):  # it is prepared, and then found
+        caplog.clear()
+        run_data.prepare(config, str(tmp_path / "run"))
+        assert "became [UNK]" in caplog.text
+
+
+def test_a_text_that_gives_fewer_pieces_says_how_many(tmp_path):
+    source = f"text:{corpus.write_corpus(tmp_path / 'corpus.txt')}"
+    said = []
+    settings = corpus.text_settings(source, "train:wordpiece:5000", 32, heldout_fraction=0.1)
+    preparation.prepare(settings, str(tmp_path / "data"), said.append)
+    (line,) = (line for line in said if line.startswith("warning: the text gives a wordpiece"))
+    assert line.endswith("pieces, not of the 5,000 of data.vocab=train:wordpiece:5000")

@@ -15,12 +15,10 @@ import pytest
 from electra_jax import config as config_lib
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import trees
-from electra_jax.data import vocabulary_training
 from electra_jax.model import networks
 from electra_jax.step import plans
 from electra_jax.weights import starting_weights, warm_start
 from support import workdirs
-from support.corpus import write_corpus
 
 DETECTION = "replaced_token_detection"
 ALIKE = {  # generator and main network of one shape, so that either can become a generator
@@ -33,8 +31,7 @@ ALIKE = {  # generator and main network of one shape, so that either can become 
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
-    corpus = write_corpus(tmp_path_factory.mktemp("text") / "corpus.txt")
-    return vocabulary_training.train("sentencepiece", 64, iter(corpus.read_text().splitlines()))
+    return workdirs.small_vocabulary(tmp_path_factory.mktemp("text"))
 
 
 @pytest.fixture(scope="module")
