@@ -12,10 +12,9 @@ from typing import Any
 import jax
 
 from electra_jax.config import stages
-from electra_jax.host import staging
 from electra_jax.report import writers
 from electra_jax.step import plans
-from electra_jax.weights import trained_weights
+from electra_jax.weights import hub, trained_weights
 
 
 def training_facts(found: trained_weights.Weights) -> dict[str, str]:
@@ -25,8 +24,8 @@ def training_facts(found: trained_weights.Weights) -> dict[str, str]:
         return {}
 
     facts = {"objective": c.objective.name, "steps": f"{found.step:,}"}
-    if began := _began_with(found):
-        facts["began with"] = "weights of " + " and ".join(began)
+    if found.began_with:
+        facts["began with"] = "weights of " + " and ".join(found.began_with)
     facts["batch"] = _batches(found)
     if tokens := _last_value(found, "tokens_seen"):
         facts["tokens seen"] = f"{tokens:,.0f}, padding not counted"
@@ -49,6 +48,12 @@ def training_facts(found: trained_weights.Weights) -> dict[str, str]:
         facts |= _environment_facts(found.environment)
     facts["jax"] = jax.__version__ + " (at conversion)"
     return facts
+
+
+def base_models(found: trained_weights.Weights) -> list[str]:
+    """Returns OWNER/NAME of the Hub's repositories that the weights come from, for the header."""
+    names = found.began_with if found.config else (found.source,)
+    return [hub.parse(name)[0] for name in names if hub.is_address(name)]
 
 
 def public(environment: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -85,24 +90,6 @@ def left_out(found: trained_weights.Weights) -> list[str]:
         "the copy gate of the main network: what remains is the softmax beneath it": "copy" in main,
     }
     return [part for part, there in parts.items() if there]
-
-
-def _began_with(found):
-    """The names of the weights that the run started from, each once."""
-    init = found.config.init
-    paths = [path for path in (init.from_, init.generator_from) if path]
-    # A workdir that was made of imported weights begins with its own.
-    own = os.path.abspath(found.source)
-    return dict.fromkeys(_named(path) for path in paths if os.path.abspath(path) != own)
-
-
-def _named(path):
-    """The name of weights to start from: of a checkpoint that of its workdir, without folders."""
-    path = path.rstrip("/")
-    above = os.path.dirname(path)
-    if os.path.basename(above) == staging.CHECKPOINTS:
-        path = os.path.dirname(above)
-    return os.path.basename(path)
 
 
 def _rates(config):

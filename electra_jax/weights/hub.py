@@ -54,6 +54,17 @@ def is_address(path: str | os.PathLike) -> bool:
     return os.fspath(path).startswith(PREFIX)
 
 
+def parse(address: str) -> tuple[str, str]:
+    """Returns (OWNER/NAME, revision) of an address. Raises ConfigError for anything else."""
+    name, at, revision = address.removeprefix(PREFIX).partition("@")
+    if not NAME.fullmatch(name) or bool(at) != bool(revision):
+        raise config_lib.ConfigError(
+            f"{address} names no repository of the Hub; write hf:OWNER/NAME or"
+            " hf:OWNER/NAME@REVISION"
+        )
+    return name, revision or "main"
+
+
 def folder(address: str) -> str:
     """Returns a folder of this machine with the weights of `hf:OWNER/NAME[@REVISION]`.
 
@@ -61,7 +72,7 @@ def folder(address: str) -> str:
     does not answer within `reaching.SECONDS` and the cache has nothing, or the repository holds
     neither an ELECTRA nor a BERT; causes.MayPass, in one line too, if a download fails.
     """
-    name, revision = _parse(address)
+    name, revision = parse(address)
     try:
         repository = _listed(address, name, revision)
     except reaching.Unreachable as error:
@@ -102,17 +113,6 @@ def needed(files: Sequence[str]) -> list[str]:
 
 
 _TAKES = "take a repository with the files of transformers, such as an export of --to=hugging_face"
-
-
-def _parse(address):
-    """Returns (OWNER/NAME, revision). Raises ConfigError for anything else."""
-    name, at, revision = address.removeprefix(PREFIX).partition("@")
-    if not NAME.fullmatch(name) or bool(at) != bool(revision):
-        raise config_lib.ConfigError(
-            f"{address} names no repository of the Hub; write hf:OWNER/NAME or"
-            " hf:OWNER/NAME@REVISION"
-        )
-    return name, revision or "main"
 
 
 @functools.cache

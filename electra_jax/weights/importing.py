@@ -27,7 +27,7 @@ from electra_jax.weights import (
     warm_start,
 )
 from electra_jax.weights.formats import hugging_face
-from electra_jax.workdir import metadata, prepared_data, saved_config
+from electra_jax.workdir import metadata, prepared_data, saved_config, starts
 
 
 def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
@@ -75,6 +75,7 @@ def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
         found.vocabulary.save(os.path.join(folder, prepared_data.VOCABULARY))
         _save_first(metadata.directory(folder), found, config, optimizer)
         saved_config.write(folder, config)
+        starts.note_imported(folder, trained_weights.name_of(source))
 
         again = reading.open(folder)
         for network in trained_weights.NETWORKS:

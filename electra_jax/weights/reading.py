@@ -170,6 +170,7 @@ def _of_export(path):
         environment=about.get("environment"),
         only=about.get("only"),
         stage_rows=tuple(about.get("stage_rows", ())),
+        began_with=tuple(about.get("began_with", ())),
         trained_tokens=about.get("trained_tokens", first),
     )
 

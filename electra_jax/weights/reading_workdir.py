@@ -17,7 +17,7 @@ from electra_jax.host import buckets
 from electra_jax.step import plans
 from electra_jax.weights import checkpoint, trained_weights
 from electra_jax.weights.formats import json_files
-from electra_jax.workdir import metadata, prepared_data
+from electra_jax.workdir import metadata, prepared_data, starts
 
 
 def read(workdir: str, step: int | None = None, data_dir: str = "") -> trained_weights.Weights:
@@ -53,6 +53,7 @@ def read(workdir: str, step: int | None = None, data_dir: str = "") -> trained_w
             data,
             environment=about.get("environment"),
             stage_rows=tuple(about.get("rows_by_stage", ())),
+            began_with=began_with(workdir, config),
             trained_tokens=stages.longest_row(config, about.get("rows_by_stage", ())),
         )
 
@@ -60,6 +61,18 @@ def read(workdir: str, step: int | None = None, data_dir: str = "") -> trained_w
     if newest is None:
         raise metadata.CheckpointError(f"no checkpoint in {directory} can be read")
     return newest[0]
+
+
+def began_with(workdir: str, config: config_lib.Config) -> tuple[str, ...]:
+    """The names of the weights that a workdir's run started from, each once.
+
+    With imported weights `init.from` is the workdir itself; starts.jsonl says what they were.
+    """
+    imported, init = starts.imported_from(workdir), config.init
+    own = os.path.abspath(workdir)
+    paths = [init.generator_from] if imported else [init.from_, init.generator_from]
+    names = [trained_weights.name_of(path) for path in paths if os.path.abspath(path) != own]
+    return tuple(dict.fromkeys(name for name in [imported, *names] if name))
 
 
 def stored_shapes(config: config_lib.Config, vocabulary, digest: dict[str, str], part: str) -> dict:

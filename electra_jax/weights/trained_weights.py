@@ -2,6 +2,7 @@
 """Trained networks in memory, as `reading` returns them, and the comparison of two such."""
 
 import dataclasses
+import os
 
 import jax
 
@@ -9,7 +10,9 @@ from electra_jax import config as config_lib
 from electra_jax.core import trees
 from electra_jax.data import records
 from electra_jax.data import vocabulary as vocabulary_lib
+from electra_jax.host import staging
 from electra_jax.model import networks
+from electra_jax.weights import hub
 
 NETWORKS = ("discriminator", "generator")
 _LEARNT = {  # (objective, network) -> what it has learnt, where its role does not say it
@@ -62,6 +65,7 @@ class Weights:
     moments: dict[str, dict] | None = None  # of Google's files: {"mu", "nu"}, each by path
     only: str | None = None  # which network of its run this is, if it was taken alone
     stage_rows: tuple[int, ...] = ()  # rows that each stage of its run has taken, if that is known
+    began_with: tuple[str, ...] = ()  # names of the weights that its run started from, each once
 
     def role(self, network: str) -> str | None:
         """Returns what a network's head does; None if there is no such network.
@@ -110,6 +114,20 @@ class Weights:
         if found is None:
             raise config_lib.ConfigError(f"{self.source} holds no network with an encoder")
         return found
+
+
+def name_of(path: str) -> str:
+    """The name of weights: a repository's address, or what a folder is called without those above.
+
+    A checkpoint is called as its workdir.
+    """
+    if hub.is_address(path):
+        return path
+    path = path.rstrip("/")
+    above = os.path.dirname(path)
+    if os.path.basename(above) == staging.CHECKPOINTS:
+        path = os.path.dirname(above)
+    return os.path.basename(path)
 
 
 def check_same(found, network, again, name):

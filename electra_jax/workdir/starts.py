@@ -6,6 +6,8 @@ told only if each start has said what it ran on.
 
 A line `{"saved": STEP}` behind a start says that this start has a checkpoint on disk. Where there
 is none later, it is gone: neither the settings, which may change, nor the metrics tell that.
+
+A line `{"imported_from": NAME}` names the weights that lay in a new workdir before any start.
 """
 
 import bisect
@@ -25,6 +27,17 @@ def note(workdir: str, start: Mapping[str, Any]) -> None:
 def note_saved(workdir: str, step: int) -> None:
     """Adds that the present start has a checkpoint on disk, that of this step."""
     _add(workdir, {"saved": step})
+
+
+def note_imported(workdir: str, name: str) -> None:
+    """Adds the name of the weights that were imported into a new workdir."""
+    _add(workdir, {"imported_from": name})
+
+
+def imported_from(workdir: str) -> str | None:
+    """The name of the weights that were imported into the workdir; None if none were."""
+    names = (line.get("imported_from") for line in _lines(workdir))
+    return next((name for name in names if isinstance(name, str)), None)
 
 
 def read(workdir: str) -> list[dict[str, Any]]:

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the model card says of the training, for weights that nothing was read for."""
 
+import dataclasses
+
 import pytest
 
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
 from electra_jax.report import writers
 from electra_jax.step import plans
-from electra_jax.weights import card_facts, trained_weights
+from electra_jax.weights import card_facts, reading_workdir, trained_weights
+from electra_jax.workdir import starts
 from support.corpus import small_run
 
 ROLES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -15,11 +18,11 @@ WORDS = vocabulary.Vocabulary("wordpiece", "\n".join((*ROLES, "sun", "moon")).en
 STAGES = dict(data__sequence_length=16, data__batch_size=8, schedule__stages=((0.9, 32, 4),))
 
 
-def weights(source="run", step=10, stage_rows=(), **settings):
+def weights(source="run", step=10, stage_rows=(), began_with=(), **settings):
     config = config_lib.parse(small_run("builtin", "", **settings))
     shape = plans.networks_config(config, WORDS.size)
     return trained_weights.Weights(
-        str(source), step, shape, {}, WORDS, config, stage_rows=stage_rows
+        str(source), step, shape, {}, WORDS, config, stage_rows=stage_rows, began_with=began_with
     )
 
 
@@ -50,17 +53,39 @@ def test_a_run_of_one_stage_has_one_batch(stage_rows):
     assert facts["FLOPs"].startswith(f"{80 * flops:.3g} in matrix products")
 
 
-def test_a_run_that_began_with_weights_says_whose():
+def test_a_run_that_began_with_weights_says_whose(tmp_path):
     settings = {"objective__name": "frozen_generator", "model__sharing": "none"}
-    both = {"init__from": "runs/first", "init__generator_from": "runs/first"}
-    assert card_facts.training_facts(weights(**settings, **both))["began with"] == (
-        "weights of first"
-    )
-    for path, named in (("runs/first/", "first"), ("runs/first/checkpoints/7000", "first")):
-        facts = card_facts.training_facts(weights(init__from=path))
-        assert facts["began with"] == f"weights of {named}"
+    both = {"init__from": "runs/first", "init__generator_from": "runs/second/checkpoints/7000"}
+    for paths, named in (
+        (both, ("first", "second")),
+        (both | {"init__generator_from": "runs/first/"}, ("first",)),
+        ({"init__from": "hf:owner/name@main"}, ("hf:owner/name@main",)),
+        ({}, ()),
+    ):
+        config = weights(**(settings if "init__generator_from" in paths else {}), **paths).config
+        assert reading_workdir.began_with(str(tmp_path), config) == named
+
+    facts = card_facts.training_facts(weights(began_with=("first", "second")))
+    assert facts["began with"] == "weights of first and second"
     assert "began with" not in card_facts.training_facts(weights())
-    assert "began with" not in card_facts.training_facts(weights("imported", init__from="imported"))
+
+
+def test_a_run_with_imported_weights_says_what_they_were_called(tmp_path):
+    config = weights(init__from=str(tmp_path)).config
+    moved = weights(init__from="where/it/was").config
+    assert reading_workdir.began_with(str(tmp_path), config) == ()  # imported by earlier versions
+    starts.note_imported(str(tmp_path), "electra-small")
+    assert starts.read(str(tmp_path)) == [] and not starts.has_saved(str(tmp_path))
+    for settings in (config, moved):
+        assert reading_workdir.began_with(str(tmp_path), settings) == ("electra-small",)
+
+
+def test_repositories_of_the_hub_are_base_models():
+    began = weights(began_with=("runs", "hf:owner/name@main", "hf:owner/other"))
+    assert card_facts.base_models(began) == ["owner/name", "owner/other"]
+    converted = dataclasses.replace(began, config=None, source="hf:owner/name", began_with=())
+    assert card_facts.base_models(converted) == ["owner/name"]
+    assert card_facts.base_models(dataclasses.replace(converted, source="run")) == []
 
 
 def test_rates_that_differ_are_named_apart():

@@ -304,6 +304,22 @@ def test_a_workdir_is_made_of_a_repository(server, files, text, tmp_path):
     assert done["networks"] == ["discriminator", "generator"]
 
 
+def test_cards_name_the_repository_that_the_weights_come_from(server, files, text, tmp_path):
+    server.add(NAME, files)
+    recipe = config_lib.parse(finished_config(text))
+    importing.to_workdir(f"hf:{NAME}", recipe, str(tmp_path / "run"))
+    exporting.to_orbax(reading.open(tmp_path / "run"), str(tmp_path / "params"))
+
+    for number, source in enumerate((f"hf:{NAME}", tmp_path / "run", tmp_path / "params")):
+        out = tmp_path / f"out{number}"
+        exporting.to_hugging_face(reading.open(source), str(out), only="discriminator")
+        written = (out / "discriminator" / "README.md").read_text()
+        assert f'base_model: ["{NAME}"]' in written
+        assert "electra_jax, which did not train it" in written
+        whose = f"; these are weights of hf:{NAME}." if source != f"hf:{NAME}" else "."
+        assert f"which did not train it{whose}" in written
+
+
 def test_a_run_begins_with_a_repository_and_goes_on_without_the_network(
     server, files, text, tmp_path
 ):
@@ -315,6 +331,11 @@ def test_a_run_begins_with_a_repository_and_goes_on_without_the_network(
         f"starting from the weights of init.from='hf:{NAME}'"
         in (tmp_path / "run" / "log.txt").read_text()
     )
+
+    exporting.to_hugging_face(reading.open(tmp_path / "run"), str(tmp_path / "out"))
+    written = (tmp_path / "out" / "discriminator" / "README.md").read_text()
+    assert f"pre-trained with electra_jax; its run began with weights of hf:{NAME}." in written
+    assert f'base_model: ["{NAME}"]' in written
 
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "6")
     shutil.rmtree(tmp_path / "cache")

@@ -270,8 +270,9 @@ def _card(tuned, folder, name, role, parameters, publication):
     """The text of the model card; copies the picture of pre-training beside it if there is one."""
     about, settings = tuned.about, tuned.about["settings"]
     start = tuned.settings.starts.get(about["task"])
-    encoder = os.path.basename(tuned.encoder.source)
-    if tuned.settings.encoder.init == "fresh":
+    encoder = trained_weights.name_of(tuned.encoder.source)
+    fresh = tuned.settings.encoder.init == "fresh"
+    if fresh:
         encoder = f"random weights, shape of {encoder}"
     dropout = f"{tuned.settings.recipe.dropout:g}"
     if role != "answers":  # its head has no dropout
@@ -306,6 +307,7 @@ def _card(tuned, folder, name, role, parameters, publication):
         curves=exporting.CURVES if has_picture else "",
         differences=tokenizer_files.DIFFERENCES[tuned.encoder.vocabulary.kind],
         left_out=[],
+        base=[] if fresh else card_facts.base_models(tuned.encoder),
         checksums={tensor_files.SAFETENSORS: exporting.sha256(path)},
         tuning=card.Tuning(
             {key: str(value) for key, value in recipe.items() if value != ""},

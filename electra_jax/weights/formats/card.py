@@ -59,6 +59,7 @@ def text(
     tuning: Tuning | None = None,
     place: str = "",
     learnt: str | None = None,
+    base: Sequence[str] = (),
 ) -> str:
     """Returns the card of one network.
 
@@ -73,6 +74,7 @@ def text(
       checksums: file name -> sha256.
       tuning: only for a fine-tuned network.
       learnt: what a pre-trained network has learnt, as `Weights.learnt` says it.
+      base: repositories of the Hub with whose weights its training began.
       place: the arguments with which `from_pretrained` finds it; '' for a folder of this name.
     """
     return readme.render(
@@ -90,4 +92,5 @@ def text(
         checksums=checksums,
         tuning=tuning,
         place=place or f'"{name}"',
+        base=list(base),
     )
