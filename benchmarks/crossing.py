@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does ELECTRA pass BERT when both get more compute? Arms of table 5 at 1, 3 and 10 times as much.
 
-    python benchmarks/crossing.py --source='text:wiki/*.txt' --downstream=FOLDER --steps=800
+    python benchmarks/crossing.py --source='text:wiki/*.txt.xz' --downstream=FOLDER --steps=800
     python benchmarks/crossing.py --report
 
 Like figures 2 to 4 of the paper: scores against training FLOPs. A run at three times the compute is

@@ -12,6 +12,7 @@ import dataclasses
 import io
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 
 from matplotlib import figure as mpl_figure
@@ -329,7 +330,7 @@ def _setting(found):
             shared.of_probes(),
             f"- **Seeds**: {seeds} of an arm at a budget.",
             "- **Command**: `python benchmarks/crossing.py --workdir=WORKDIR"
-            f" --source={kept_runs.kind_of(about['source'])} --steps={about['steps']}"
+            f" --source={shlex.quote(kept_runs.short(about['source']))} --steps={about['steps']}"
             f" --arms={','.join(found.kinds)}`, and `--downstream` with the folder of the sets."
             " Run again, it goes on.",
         ]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What limits the discriminator at the size of two cores: one change at a time, one yardstick.
 
-    python benchmarks/discriminator.py --source='text:wiki/*.txt'
+    python benchmarks/discriminator.py --source='text:wiki/*.txt.xz'
     python benchmarks/discriminator.py --report
 
 A generator that learns along makes the task harder while it is being measured. So generators of

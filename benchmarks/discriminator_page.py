@@ -11,6 +11,7 @@ within each seed: the error is that of the mean of these distances. Trains nothi
 
 import dataclasses
 import io
+import shlex
 from collections.abc import Mapping, Sequence
 
 from matplotlib import figure as mpl_figure
@@ -453,7 +454,8 @@ def _setting(found):
                 f"{title} after {style.count(steps * tokens)} places in rows,"
                 f" {below.value:.2f} nats below the unigram entropy"
             )
-    command = f"python benchmarks/discriminator.py --source={kept_runs.kind_of(about['source'])}"
+    source = shlex.quote(kept_runs.short(about["source"]))
+    command = f"python benchmarks/discriminator.py --source={source}"
     return "\n".join(
         [
             f"- **Text**: {about['corpus']}, {text['characters'] / 1e6:.0f} million characters,"

@@ -191,7 +191,7 @@ def begin(arms: Mapping[str, Arm], given) -> dict:
     """experiment.json, written by the first call; another one with other settings is refused."""
     path = os.path.join(given.workdir, kept_runs.EXPERIMENT)
     asked = {name: getattr(given, name) for name in ("source", "vocab", "steps")}
-    kept = asked | {"source": kept_runs.kind_of(given.source)}
+    kept = asked | {"source": kept_runs.short(given.source)}
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             found = json.load(file)

@@ -11,6 +11,7 @@ A page chooses among the blocks and adds its own: `table_5_page.py`, `section_3_
 import dataclasses
 import io
 import os
+import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
@@ -174,7 +175,7 @@ def of_command(found: CompleteSeeds, script: str) -> str:
     return "\n".join(
         [
             f"- **Command**: `python benchmarks/{script}.py --workdir=WORKDIR"
-            f" --source={kept_runs.kind_of(about['source'])}"
+            f" --source={shlex.quote(kept_runs.short(about['source']))}"
             f" --steps={about['arms'][REFERENCE]['steps']} --seeds={len(found.seeds)}"
             f" --arms={','.join(found.arms)}`, and `--downstream` with the folder of the two sets."
             " Run again, it goes on.",

@@ -57,7 +57,7 @@ def begin(given: argparse.Namespace, more: Mapping[str, Any]) -> None:
     """
     path = pathlib.Path(given.workdir, EXPERIMENT)
     asked = {name: getattr(given, name) for name in SETTINGS}
-    asked["source"] = kind_of(given.source)
+    asked["source"] = short(given.source)
     _write_new(path, {**asked, **more})
     same_settings(json.loads(path.read_text()), asked, given.workdir)
 
@@ -89,7 +89,7 @@ def pack(workdir: str, page: str, same: Sequence[str] = ("characters",)) -> None
                 " --workdir"
             )
 
-    about["source"] = kind_of(about["source"])
+    about["source"] = short(about["source"])
     _write(path_of(page), {"experiment": about, "runs": runs})
 
 
@@ -113,7 +113,7 @@ def finished(workdir: str) -> dict[str, dict]:
 def same_settings(found: Mapping[str, Any], asked: Mapping[str, Any], where: str) -> None:
     """Raises SystemExit if an experiment was begun with other settings than are asked for."""
     for name, value in asked.items():
-        there = kind_of(found[name]) if name == "source" else found[name]
+        there = short(found[name]) if name == "source" else found[name]
         if there != value:
             raise SystemExit(
                 f"{where} holds an experiment with --{name}={there}, not {value};"
@@ -121,10 +121,17 @@ def same_settings(found: Mapping[str, Any], asked: Mapping[str, Any], where: str
             )
 
 
-def kind_of(source: str) -> str:
-    """A source without its path, which is of one machine only: `text:TEXT`."""
-    kind, has_path, _ = source.partition(":")
-    return f"{kind}:TEXT" if has_path else kind
+def short(source: str) -> str:
+    """A source with the last folder of its path alone, `text:wiki/*.txt`: the rest is a machine's.
+
+    Folder and ending stay, since the order and the cut of the text that a vocabulary is trained on
+    follow from them.
+    """
+    parts = []
+    for part in source.split(";"):
+        kind, has_path, path = part.strip().partition(":")
+        parts.append(f"{kind}:{'/'.join(path.split('/')[-2:])}" if has_path else kind)
+    return "; ".join(parts)
 
 
 def _write_new(path, content):

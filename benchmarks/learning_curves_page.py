@@ -12,6 +12,7 @@ import dataclasses
 import io
 import json
 import pathlib
+import shlex
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -91,7 +92,7 @@ def gathered(folder: pathlib.Path) -> dict:
     ours = {kind: [row for row in logged if row["kind"] == kind] for kind in ("train", "eval")}
     return {
         "text": {"characters": recipe["characters"]},
-        "recipe": recipe | {"source": kept_runs.kind_of(recipe["source"])},
+        "recipe": recipe | {"source": kept_runs.short(recipe["source"])},
         "peer": {name: peer[name] for name in ("torch", "transformers")},
         "curves": {"ours": _thinned(ours), "peer": _thinned(peer)},
         "judged": json.loads((folder / "judged.json").read_text()),
@@ -217,7 +218,7 @@ def _setting(found):
 
 def _command(recipe, found):
     """What was typed, but for the path of a text, which is of one machine only."""
-    source = "" if recipe["source"] == "builtin" else f" --source={recipe['source']}"
+    source = "" if recipe["source"] == "builtin" else f" --source={shlex.quote(recipe['source'])}"
     sizes = ",".join(str(one.layers) for one in found)
     return f"python benchmarks/learning_curves.py{source} --sizes={sizes} --steps={recipe['steps']}"
 

@@ -3,13 +3,14 @@
 
 import argparse
 import json
+import re
 
 import pytest
 
 from benchmarks import crossing, equal_compute, kept_runs
 from electra_jax.checks import trained
 
-ABOUT = {"source": "text:TEXT", "vocab": "some", "steps": 100}
+ABOUT = {"source": "text:wiki/*.txt", "vocab": "some", "steps": 100}
 
 
 def leave(workdir, characters):
@@ -59,12 +60,26 @@ def test_runs_of_another_experiment_are_not_mixed_in(tmp_path):
 def test_no_path_of_a_machine_is_kept(tmp_path):
     """Folders that were begun before runs were kept have one."""
     leave(tmp_path / "one", {"seed0/bert": 5})
-    about = ABOUT | {"source": "text:here/*.txt"}
+    about = ABOUT | {"source": "text:/home/me/wiki/*.txt"}
     (tmp_path / "one" / "experiment.json").write_text(json.dumps(about))
     kept_runs.pack(str(tmp_path / "one"), str(tmp_path / "page.md"))
     content = json.loads((tmp_path / "page.json").read_text())
-    assert content["experiment"]["source"] == "text:TEXT"
-    kept_runs.same_settings(about, {"source": "text:TEXT"}, "one")
+    assert content["experiment"]["source"] == "text:wiki/*.txt"
+    kept_runs.same_settings(about, {"source": "text:wiki/*.txt"}, "one")
+
+
+@pytest.mark.parametrize(
+    "source, short",
+    [
+        ("builtin", "builtin"),
+        ("text:/home/me/wiki/*.txt.xz", "text:wiki/*.txt.xz"),
+        ("text:wiki/*.txt", "text:wiki/*.txt"),
+        ("text:/a/b/en/*.txt@2; builtin@1", "text:en/*.txt@2; builtin@1"),
+        ("hf:owner/name:train", "hf:owner/name:train"),
+    ],
+)
+def test_of_a_path_its_last_folder_is_kept(source, short):
+    assert kept_runs.short(source) == short == kept_runs.short(short)
 
 
 def test_a_page_without_kept_runs_has_nothing_to_unpack(tmp_path):
@@ -87,7 +102,7 @@ def test_runs_on_different_texts_are_refused(tmp_path):
     ],
     ids=["kept_runs", "equal_compute"],
 )
-def test_a_begun_experiment_is_of_one_kind_of_text_wherever_that_lies(tmp_path, begin):
+def test_a_begun_experiment_is_of_one_text_wherever_that_lies(tmp_path, begin):
     leave(tmp_path, {})
     about = ABOUT | {"arms": dict.fromkeys(crossing.ARMS)}
     (tmp_path / "experiment.json").write_text(json.dumps(about))
@@ -97,9 +112,10 @@ def test_a_begun_experiment_is_of_one_kind_of_text_wherever_that_lies(tmp_path, 
         return argparse.Namespace(**(same | {"vocab": "some", "steps": 100} | changes))
 
     begin(asked())
-    begin(asked(source="text:elsewhere/*.txt"))
-    with pytest.raises(SystemExit, match="--source=text:TEXT, not builtin"):
-        begin(asked(source="builtin"))
+    begin(asked(source="text:/else/where/wiki/*.txt"))
+    for other in ("builtin", "text:wiki/*.txt.xz", "text:enwiki/*.txt"):
+        with pytest.raises(SystemExit, match=re.escape(f"--source=text:wiki/*.txt, not {other}")):
+            begin(asked(source=other))
     with pytest.raises(SystemExit, match="--steps=100, not 200"):
         begin(asked(steps=200))
 

@@ -67,7 +67,7 @@ def test_curves_become_means_errors_and_distances(tmp_path):
     )
     assert "| 2 layers | discriminator's loss | 0.410 ± 0.006 | 0.410 ± 0.006 |" in text
     assert "| 2 layers | AUC | 2 | +1.22 | 1.22 | 1 (50%) | 12% |" in text
-    assert "learning_curves.py --source=text:TEXT --sizes=2 --steps=200`" in text
+    assert "learning_curves.py --source=text:here --sizes=2 --steps=200`" in text
 
 
 def test_the_page_has_its_picture_and_what_is_not_finished_is_left_out(tmp_path):
