@@ -54,6 +54,12 @@ def is_address(path: str | os.PathLike) -> bool:
     return os.fspath(path).startswith(PREFIX)
 
 
+def meant(path: str) -> str:
+    """The end of a message about a path that is not there, if it may be a repository's name."""
+    owner = os.path.dirname(path)
+    return "" if not NAME.fullmatch(path) or os.path.exists(owner) else f"; did you mean hf:{path}?"
+
+
 def parse(address: str) -> tuple[str, str]:
     """Returns (OWNER/NAME, revision) of an address. Raises ConfigError for anything else."""
     name, at, revision = address.removeprefix(PREFIX).partition("@")

@@ -70,7 +70,9 @@ def open(
         return reading_foreign.of_google(prefix)
 
     if not os.path.exists(path):
-        raise config_lib.ConfigError(f"there is no workdir or folder of weights {path}")
+        raise config_lib.ConfigError(
+            f"there is no workdir or folder of weights {path}{hub.meant(path)}"
+        )
     raise config_lib.ConfigError(
         f"{path} is neither a workdir with checkpoints, nor an export, nor a Hugging Face folder,"
         " nor a TensorFlow checkpoint; a fine-tuned task is opened by electra_jax.load_tuned"

@@ -30,6 +30,7 @@ from electra_jax.step import plans, train_step
 from electra_jax.weights import (
     checkpoint,
     growing,
+    hub,
     reading,
     reading_workdir,
     trained_weights,
@@ -85,7 +86,7 @@ def open(setting: str, run: Beginning) -> StartingWeights:
         if reading.is_foreign(path):
             return reading.open(path)
         if not _is_folder(path):
-            raise _nothing_there(named)
+            raise _nothing_there(setting, path)
         return path
 
     kinds = (config_lib.ConfigError, metadata.CheckpointError, ValueError, OSError)
@@ -130,7 +131,7 @@ def check_paths(init: config_lib.Init) -> None:
         if not path or steps or reading.is_foreign(path):
             continue
         if not _is_folder(path):
-            raise _nothing_there(f"{setting}={path!r}")
+            raise _nothing_there(setting, path)
         metadata.read(path)
 
 
@@ -357,8 +358,8 @@ def _check_optimizer(named, run, name, theirs):
         )
 
 
-def _nothing_there(named):
+def _nothing_there(setting, path):
     return config_lib.ConfigError(
-        f"{named} is neither a workdir with checkpoints nor a checkpoint folder, nor an export,"
-        " nor a Hugging Face folder, nor a TensorFlow checkpoint"
+        f"{setting}={path!r} is neither a workdir with checkpoints nor a checkpoint folder, nor an"
+        f" export, nor a Hugging Face folder, nor a TensorFlow checkpoint{hub.meant(path)}"
     )

@@ -6,6 +6,7 @@ The weights are those of a real short run. Nothing here asks the real Hub.
 
 import itertools
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -343,6 +344,26 @@ def test_a_run_begins_with_a_repository_and_goes_on_without_the_network(
     asked = len(server.requests)
     final = electra_jax.train(config, tmp_path / "run")
     assert len(server.requests) == asked and final["disc_loss"] > 0
+
+
+@pytest.mark.parametrize(
+    "path, hint",
+    [
+        ("google/electra-small", "; did you mean hf:google/electra-small?"),
+        ("here/small", ""),  # `here` is a folder, so a name in it is a mistyped path
+        ("google/electra/small", ""),
+        ("./small", ""),
+    ],
+)
+def test_a_repository_without_hf_is_answered_with_it(path, hint, text, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path)
+    line = refused(lambda: reading.open(path))
+    assert line == f"there is no workdir or folder of weights {os.path.normpath(path)}{hint}"
+    config = finished_config(text)
+    config.init["from"] = path
+    line = refused(lambda: electra_jax.train(config, tmp_path / "run"))
+    assert line.endswith(f"nor a TensorFlow checkpoint{hint}")
 
 
 def test_a_run_from_a_repository_that_is_not_there_is_refused_before_text_is_read(
