@@ -163,6 +163,7 @@ def optimizer() -> ml_collections.ConfigDict:
     c.gen_learning_rate = 0.0  # peak for generator and embeddings; 0: learning_rate
     c.disc_learning_rate = 0.0  # peak for all parameters in discriminator/; 0: learning_rate
     c.muon_learning_rate = 0.0  # peak for the matrices that Muon updates; 0: learning_rate
+    c.disc_muon_learning_rate = 0.0  # peak for those in discriminator/; 0: muon_learning_rate
     c.beta1 = 0.9  # decay of the mean of gradients
     c.beta2 = 0.999  # decay of the mean of squared gradients
     c.epsilon = 1e-6  # added outside the root

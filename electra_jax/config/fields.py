@@ -142,6 +142,7 @@ class Optimizer:
     gen_learning_rate: float = between(0, 10, untouched=(0.0,))
     disc_learning_rate: float = between(0, 10, untouched=(0.0,))
     muon_learning_rate: float = between(0, 10)
+    disc_muon_learning_rate: float = between(0, 10, untouched=(0.0,))
     beta1: float = between(0, 0.99999)
     beta2: float = between(0, 0.999999)
     epsilon: float = between(1e-20, 1)

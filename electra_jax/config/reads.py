@@ -20,8 +20,9 @@ _PREDICTION = (*_MASKING, *_SAMPLING, "gen_weight", "mlm_weight")
 
 def _reads(objective: tuple, *others: str) -> tuple[str, ...]:
     """The paths of these fields of the section `objective`, of `others`, and of what all read."""
-    rates = "optimizer.gen_learning_rate", "optimizer.disc_learning_rate", "optimizer.clip"
-    return *(f"objective.{field}" for field in objective), *others, *rates
+    rates = ("gen_learning_rate", "disc_learning_rate", "disc_muon_learning_rate", "clip")
+    of_all = (f"optimizer.{field}" for field in rates)
+    return *(f"objective.{field}" for field in objective), *others, *of_all
 
 
 _BOTH = ("model.generator", "model.sharing")  # read if there is a generator
@@ -55,6 +56,10 @@ ONLY_WITH = {  # path -> (why it may have no effect, whether it has one in a con
     "optimizer.gen_learning_rate": (
         "nothing at this rate learns",
         lambda c: not (c.objective.name == "frozen_generator" and c.model.sharing == "gdes"),
+    ),
+    "optimizer.disc_muon_learning_rate": (
+        "no matrix of layers that Muon updates is the discriminator's alone",
+        lambda c: c.optimizer.name == "muon" and _has_own_layers(c),
     ),
     "optimizer.clip": (
         "no step clips gradients of both networks together",
@@ -124,6 +129,11 @@ def unread(config: Config) -> list[str]:
         if not _is_default(config, path, value):
             lines.append(f"{path}={value!r} changes nothing: {reason}")
     return lines
+
+
+def _has_own_layers(config):
+    """Whether the layers of the main network are no other network's."""
+    return config.objective.name in WITHOUT_GENERATOR or config.model.sharing != "all"
 
 
 def has_use(config: Config, path: str) -> bool:

@@ -221,12 +221,14 @@ def _check_budget(c: Config) -> None:
 
 
 def _check_optimizer(c: Config) -> None:
-    """Checks that Muon's rate is given to Muon."""
-    if c.optimizer.muon_learning_rate and c.optimizer.name != "muon":
-        raise ConfigError(
-            f"optimizer.muon_learning_rate={c.optimizer.muon_learning_rate} does nothing with"
-            f" optimizer.name={c.optimizer.name!r}; leave it at 0, or set optimizer.name='muon'"
-        )
+    """Checks that Muon's rates are given to Muon."""
+    for name in ("muon_learning_rate", "disc_muon_learning_rate"):
+        rate = getattr(c.optimizer, name)
+        if rate and c.optimizer.name != "muon":
+            raise ConfigError(
+                f"optimizer.{name}={rate} does nothing with optimizer.name={c.optimizer.name!r};"
+                " leave it at 0, or set optimizer.name='muon'"
+            )
 
 
 def _check_logging(c: Config) -> None:

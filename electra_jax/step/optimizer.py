@@ -31,24 +31,26 @@ class PeakRates:
 
     generator: float  # also for the embeddings
     discriminator: float
-    matrices: float | None = None  # matrices of both networks' layers; None without Muon
+    # Of the layers' matrices: (generator or shared, discriminator); None without Muon.
+    matrices: tuple[float, float] | None = None
 
     @property
     def peak(self) -> float:
         """The largest peak; the others are expressed as shares of it."""
-        return max(self.generator, self.discriminator, self.matrices or 0.0)
+        return max(self.generator, self.discriminator, *(self.matrices or ()))
 
     def share(self, path: str) -> float:
         """The rate of the parameter at this path, as a share of the peak."""
+        rates = self.generator, self.discriminator
         if self.matrices is not None and matrix(path):
-            return self._share(self.matrices)
-        by_network = {"generator": self.generator, "discriminator": self.discriminator}
-        return self._share(by_network[network(path)])
+            rates = self.matrices
+        return self._share(rates[network(path) == "discriminator"])
 
     def named(self) -> dict[str, float]:
         """{metric: share of the peak} of the rates that a run logs.
 
-        One `learning_rate`, or one per network if they differ, and one for Muon if that differs.
+        One `learning_rate`, or one per network if they differ, and one for Muon's matrices if that
+        differs, or two.
         """
         if self.generator == self.discriminator:
             named = {"learning_rate": self.generator}
@@ -58,8 +60,12 @@ class PeakRates:
                 "disc_learning_rate": self.discriminator,
             }
 
-        if self.matrices is not None and {self.matrices} != set(named.values()):
-            named["muon_learning_rate"] = self.matrices
+        if self.matrices is not None:
+            muon, of_discriminator = self.matrices
+            if {muon, of_discriminator} != set(named.values()):
+                named["muon_learning_rate"] = muon
+            if of_discriminator != muon:
+                named["disc_muon_learning_rate"] = of_discriminator
         return {name: self._share(rate) for name, rate in named.items()}
 
     def _share(self, rate):

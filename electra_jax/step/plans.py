@@ -380,14 +380,25 @@ def peak_rates(config: config_lib.Config) -> optimizer.PeakRates:
     """The peak learning rate of each network; 0 in the configuration means `learning_rate`."""
     chosen = config.optimizer
     # A rate at which nothing learns must not raise the peak, which is the largest of all rates.
+    discriminator = chosen.disc_learning_rate or chosen.learning_rate
     has_use = config_lib.has_use(config, "optimizer.gen_learning_rate")
     return optimizer.PeakRates(
-        generator=(chosen.gen_learning_rate if has_use else 0.0) or chosen.learning_rate,
-        discriminator=chosen.disc_learning_rate or chosen.learning_rate,
-        matrices=(
-            (chosen.muon_learning_rate or chosen.learning_rate) if chosen.name == "muon" else None
-        ),
+        (chosen.gen_learning_rate or chosen.learning_rate) if has_use else discriminator,
+        discriminator,
+        matrices=_rates_of_matrices(config) if chosen.name == "muon" else None,
     )
+
+
+def _rates_of_matrices(config):
+    """The peaks of Muon's rate for matrices of the generator or shared, and the discriminator's."""
+    chosen = config.optimizer
+    muon = chosen.muon_learning_rate or chosen.learning_rate
+    if not config_lib.has_use(config, "optimizer.disc_muon_learning_rate"):
+        return muon, muon
+    own = chosen.disc_muon_learning_rate or muon
+    # As above: where no other matrix learns, the discriminator's rate is that of all.
+    alone = config.objective.name in (*config_lib.WITHOUT_GENERATOR, "frozen_generator")
+    return (own if alone else muon), own
 
 
 def rate(config: config_lib.Config) -> Callable[..., jax.Array]:

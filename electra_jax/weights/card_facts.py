@@ -100,6 +100,7 @@ def _rates(config):
         "gen_learning_rate": "peak rate of generator and embeddings",
         "disc_learning_rate": "peak rate of the discriminator",
         "muon_learning_rate": "peak rate of Muon's matrices",
+        "disc_muon_learning_rate": "of the discriminator's among them",
     }
     return ", ".join(
         f"{whose[name]} {share * rates.peak:g}" for name, share in rates.named().items()

@@ -163,7 +163,7 @@ def test_muon_takes_each_layer_as_one_matrix_and_adam_the_rest():
         {path: np.float32(1e-3 * draw.standard_normal(x.shape)) for path, x in params.items()}
         for _ in range(2)
     ]
-    config = optimizer.Settings(weight_decay=0, peaks=optimizer.PeakRates(1.0, 1.0, 1.0))
+    config = optimizer.Settings(weight_decay=0, peaks=optimizer.PeakRates(1.0, 1.0, (1.0, 1.0)))
     gradients = [trees.nested(step) for step in steps]
     found = [
         odd.flat(updates)
@@ -330,14 +330,19 @@ ONES = {
             {"gen_learning_rate": 0.25, "disc_learning_rate": 1},
         ),
         (
-            optimizer.PeakRates(2e-4, 2e-4, 8e-4),
+            optimizer.PeakRates(2e-4, 2e-4, (8e-4, 8e-4)),
             [0.25, 1, 0.25, 1, 0.25],
             {"learning_rate": 0.25, "muon_learning_rate": 1},
         ),
         (
-            optimizer.PeakRates(4e-4, 2e-4, 1e-4),
+            optimizer.PeakRates(4e-4, 2e-4, (1e-4, 1e-4)),
             [1, 0.25, 1, 0.25, 0.5],
             {"gen_learning_rate": 1, "disc_learning_rate": 0.5, "muon_learning_rate": 0.25},
+        ),
+        (
+            optimizer.PeakRates(2e-4, 2e-4, (8e-4, 4e-4)),
+            [0.25, 1, 0.25, 0.5, 0.25],
+            {"learning_rate": 0.25, "muon_learning_rate": 1, "disc_muon_learning_rate": 0.5},
         ),
         (optimizer.PeakRates(0.0, 0.0), [1, 1, 1, 1, 1], {"learning_rate": 1}),
     ],

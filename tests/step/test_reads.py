@@ -43,6 +43,7 @@ OTHER = {  # a value that is no configuration's own
     "model.discriminator_head": "cls_context",
     "optimizer.gen_learning_rate": 3e-4,
     "optimizer.disc_learning_rate": 3e-4,
+    "optimizer.disc_muon_learning_rate": 3e-4,
     "optimizer.clip": "per_network",
 }
 
@@ -54,6 +55,7 @@ def config(name):
     if name == "frozen_generator":
         needed = dict(model__sharing="none", init__generator_from="runs/generator")
     plain = made_up.config(config_lib.parse(tiny_paper.get_config()), name, **needed)
+    plain = with_(plain, "optimizer.name", "muon")
     plain = with_(plain, "objective.mask_unit", "span")
     return with_(plain, "objective.first_temperature", 2.0)
 
@@ -209,20 +211,27 @@ def test_rates_and_clipping_have_something_to_act_on_unless_they_are_named(name,
         return
     of = made_up.objective(c)
     params = jax.eval_shape(of.init, jax.random.key(0))
-    learning = [
-        {optimizer.network(path) for path in trees.flat(phase.trained(params))}
-        for phase in of.phases
-    ]
+    learning = [list(trees.flat(phase.trained(params))) for phase in of.phases]
+    learns = [path for paths in learning for path in paths]
+    networks = [{optimizer.network(path) for path in paths} for paths in learning]
     acts = {
-        "optimizer.gen_learning_rate": any("generator" in networks for networks in learning),
-        "optimizer.disc_learning_rate": any("discriminator" in networks for networks in learning),
-        "optimizer.clip": any(len(networks) == 2 for networks in learning),
+        "optimizer.gen_learning_rate": any("generator" in names for names in networks),
+        "optimizer.disc_learning_rate": any("discriminator" in names for names in networks),
+        "optimizer.disc_muon_learning_rate": any(
+            optimizer.matrix(path) and optimizer.network(path) == "discriminator" for path in learns
+        ),
+        "optimizer.clip": any(len(names) == 2 for names in networks),
     }
     for path, does in acts.items():
         changed = with_(c, path, OTHER[path])
         assert bool([x for x in config_lib.unread(changed) if x.startswith(path)]) != does, path
         if path != "optimizer.clip":
             assert (plans.peak_rates(changed) == plans.peak_rates(c)) != does
+        # A rate at which nothing learns would be logged as the run's.
+        for rates in (changed, with_(changed, "optimizer.muon_learning_rate", 1.0)):
+            peaks = plans.peak_rates(rates)
+            shares = {round(peaks.share(path), 6) for path in learns}
+            assert shares == {round(share, 6) for share in peaks.named().values()}, path
 
 
 # What a run is told

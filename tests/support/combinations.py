@@ -38,6 +38,7 @@ SWITCHES = {  # numbers that 0 switches off -> what they are when on
     "optimizer.gen_learning_rate": 2e-3,
     "optimizer.disc_learning_rate": 3e-3,
     "optimizer.muon_learning_rate": 4e-3,
+    "optimizer.disc_muon_learning_rate": 5e-3,
     "optimizer.weight_decay": 0.01,
     "optimizer.clip_norm": 1.0,
     "optimizer.ema_decay": 0.9,

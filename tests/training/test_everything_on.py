@@ -25,8 +25,9 @@ def settings(text, **changes):
     """Six steps that hardly learn; a norm above the mean of those before it is a spike."""
     return small_run(*text, **dict(
         optimizer__name="muon", optimizer__learning_rate=1e-6, optimizer__gen_learning_rate=2e-6,
-        optimizer__muon_learning_rate=4e-6, optimizer__clip="per_network",
-        optimizer__ema_decay=0.9, schedule__on_spike="skip", schedule__spike_factor=1.0,
+        optimizer__muon_learning_rate=4e-6, optimizer__disc_muon_learning_rate=3e-6,
+        optimizer__clip="per_network", optimizer__ema_decay=0.9,
+        schedule__on_spike="skip", schedule__spike_factor=1.0,
         schedule__shape="warmup_stable_decay", schedule__decay_share=0.5, schedule__warmup_steps=0,
         logging__every=1, checkpoint__every=50, evaluation__every=3,
     ) | changes)  # fmt: skip
@@ -58,6 +59,7 @@ def test_the_log_has_each_rate_by_its_name_and_in_its_shape(finished):
         ("gen_learning_rate", 2e-6),
         ("disc_learning_rate", 1e-6),
         ("muon_learning_rate", 4e-6),
+        ("disc_muon_learning_rate", 3e-6),
     ):
         np.testing.assert_allclose([row[name] for row in train], peak * shape, rtol=5e-4)
     assert "learning_rate" not in train[0]
@@ -141,9 +143,13 @@ def test_averages_that_are_not_there_are_refused(text, finished, tmp_path):
     assert checkpoint.digest(found) == _part(workdir, "params")
 
 
-def test_a_rate_that_nothing_takes_is_refused():
-    config = small_run("builtin", "", optimizer__muon_learning_rate=0.02)
-    with pytest.raises(config_lib.ConfigError, match="does nothing with optimizer.name='reference"):
+@pytest.mark.parametrize("name", ["muon_learning_rate", "disc_muon_learning_rate"])
+def test_a_rate_that_nothing_takes_is_refused(name):
+    config = small_run("builtin", "", **{f"optimizer__{name}": 0.02})
+    with pytest.raises(
+        config_lib.ConfigError,
+        match=f"optimizer.{name}=0.02 does nothing with optimizer.name='reference",
+    ):
         config_lib.parse(config)
 
 
