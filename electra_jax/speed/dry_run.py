@@ -20,7 +20,7 @@ from electra_jax.core import batch as batch_lib
 from electra_jax.core import meshes, streams
 from electra_jax.data import downloads, planning, reaching, records
 from electra_jax.host import console_table
-from electra_jax.model import accounting
+from electra_jax.model import accounting, networks
 from electra_jax.objectives import vocabulary_softmax
 from electra_jax.report import style
 from electra_jax.speed import synthetic
@@ -78,7 +78,7 @@ def text(config: config_lib.Config, workdir: str) -> str:
         ("devices", f"{jax.device_count()} x {device}, mesh {dict(mesh.shape)}"),
         *_slices(mesh, config.mesh.slices),
         ("parameters", f"{sum(parts.values()):,} ({_named_counts(parts)})"),
-        ("main network with its tables", f"{_main_network(parts):,}"),
+        ("main network with its tables", f"{_main_network(plan):,}"),
         ("FLOPs a step", f"{_by_stage(f'{x:.3g}' for x in flops)} (3 x forward matrix products)"),
         ("budget", _budget(config.schedule, steps and sum(steps))),
         *([("stages", _stages(kinds, steps))] if len(kinds) > 1 else []),
@@ -153,9 +153,14 @@ def _opened(data) -> list[records.Records | None]:
     return found
 
 
-def _main_network(parts):
-    """Parameters that fine-tuning uses: tables, main network, and the shared encoder if any."""
-    return sum(parts.get(part, 0) for part in ("embeddings", "encoder", "discriminator"))
+def _main_network(plan):
+    """Parameters of the main network as exports have it: with its head and tables of its own."""
+
+    def alone(params):
+        return networks.alone(plan.networks, params, "discriminator")
+
+    shapes = jax.eval_shape(alone, plan.state_shapes.params)
+    return sum(accounting.parameters(shapes).values())
 
 
 def _budget(schedule, steps):

@@ -48,6 +48,20 @@ def test_the_scores_of_a_piece_are_of_all_places_that_are_asked(name, expected):
     assert dry_run._scores_mib(plan, plan.stages[0]) == expected
 
 
+@pytest.mark.parametrize("sharing", ["embeddings", "none", "gdes", "all"])
+def test_the_main_network_is_counted_as_it_is_exported(sharing):
+    """Once with `gdes` too, where a second table is added into the first."""
+    tree = load_config("small")
+    tree.model.sharing, tree.data.vocab = sharing, "train:wordpiece:32768"
+    if sharing == "all":
+        tree.model.generator = tree.model.discriminator
+    _, plan = of(tree)
+    tables = 128 * (32768 + 512 + 2 + 2)  # tokens, positions, types, norm
+    layer = 4 * 256 * 257 + 2 * 256 * 1024 + 1024 + 256 + 4 * 256
+    head = 257 * 256 + 257
+    assert dry_run._main_network(plan) == tables + 129 * 256 + 12 * layer + head
+
+
 def test_the_dry_run_says_what_is_kept_and_what_is_not_reached(tmp_path):
     corpus = write_corpus(tmp_path / "corpus.txt")
     tree = small_run(f"text:{corpus}", str(tmp_path / "data"), schedule__warmup_steps=100)
