@@ -89,7 +89,8 @@ def test_tags_that_the_task_names_stand_in_its_order(tmp_path):
     settings = dict(kind="tagging", train="a.txt", dev="a.txt", label=1, text=0)
     named = read_custom(tmp_path, labels="B-X,I-X,O", **settings)
     assert named.task.labels == ("B-X", "I-X", "O")  # also one that train does not have
-    with pytest.raises(ValueError, match="tag 'B-X' of train is none of labels, O, B-Y; name all"):
+    message = "train: tag 'B-X' of the sentence 'a b' is none of labels, O, B-Y; name all"
+    with pytest.raises(ValueError, match=message):
         read_custom(tmp_path, labels="O,B-Y", **settings)
 
 
@@ -122,7 +123,11 @@ def test_new_words_need_no_tags_and_no_column_for_them(tmp_path, content):
     ("content", "message"),
     [
         ("Ann\nsleeps\n", "new.txt:1: a word without a tag"),
-        ("Ann NOUN\nsleeps VERB\n", "new.txt: tag 'NOUN' is none of O, B-"),
+        ("Ann NOUN\nsleeps VERB\n", "tag 'NOUN' of the sentence 'Ann sleeps' is none of O, B-"),
+        (
+            "a O\nb O\nc O\nd O\ne O\nf O\ng NN\n",
+            "new.txt: tag 'NN' of the sentence 'a b c d e f ...' is none of O, B-",
+        ),
     ],
 )
 def test_words_to_score_have_tags_that_the_metrics_can_read(tmp_path, content, message):

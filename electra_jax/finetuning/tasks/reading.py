@@ -451,9 +451,16 @@ def _check_tags(where, task, sentences):
         for tag in example.tags or ():
             if tag != "O" and not _ENTITY.fullmatch(tag):
                 raise ValueError(
-                    f"{where}: tag {tag!r} is none of O, B-..., I-..., E-..., S-... (or bare B, I,"
-                    " E, S); for plain tags set metrics='token_accuracy'"
+                    f"{where}: tag {tag!r} of {_sentence(example)} is none of O, B-..., I-...,"
+                    " E-..., S-... (or bare B, I, E, S); for plain tags set"
+                    " metrics='token_accuracy'"
                 )
+
+
+def _sentence(example):
+    """A tagged sentence by its first words, by which it is found in its file."""
+    first = " ".join(example.words[:6])
+    return f"the sentence {first + ' ...' * (len(example.words) > 6)!r}"
 
 
 def _tags(task, splits):
@@ -466,8 +473,9 @@ def _tags(task, splits):
         return tuple(sorted(found, key=lambda tag: (tag != "O", tag)))
 
     if strange := sorted(found - set(task.labels)):
+        where = next(x for x in splits["train"].examples if strange[0] in (x.tags or ()))
         raise ValueError(
-            f"task {task.name}: tag {strange[0]!r} of train is none of labels,"
+            f"task {task.name} train: tag {strange[0]!r} of {_sentence(where)} is none of labels,"
             f" {', '.join(task.labels[:20])}; name all tags there, or leave labels empty"
         )
     return task.labels
