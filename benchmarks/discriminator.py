@@ -15,6 +15,7 @@ and which none of them has met.
     WORKDIR/experiment.json          what all runs share
     WORKDIR/data                     prepared text
     WORKDIR/seedS/generator_NAME     a generator by itself
+    WORKDIR/seedS/rows_ARM           a step with an arm's generator, which corrupts the rows
     WORKDIR/seedS/ARM                an ordinary workdir
     WORKDIR/seedS/ARM/finished.json  trained and measured: never trained again
     docs/experiments/discriminator.json  all of these; `kept_runs.py`
@@ -53,7 +54,7 @@ FIRST = "weak"  # the generator of the first run, whose vocabulary all runs have
 # and 16 million places in rows.
 GENERATORS = {FIRST: 1 / 4, REFERENCE: 1, "strong": 4, UNMET: 1}
 HELD_OUT = 2048  # rows that all discriminators read: some 40,000 chosen words
-# The arms whose own generators corrupt these rows. They are trained first.
+# The arms whose generators corrupt these rows.
 CORRUPTED_BY = tuple(discriminator_page.CORRUPTED_BY)
 
 
@@ -204,14 +205,13 @@ def train_seed(given, asked, seed: int) -> None:
 
     for name in GENERATORS:
         train_generator(given, seed, name)
-    runs = {name: arm_run(given, name, seed) for name in CORRUPTED_BY}
-    rows = {name: run.judged for name, run in runs.items()}
+    rows = {name: corrupting_run(given, name, seed).judged for name in CORRUPTED_BY}
     for name in asked:
         path = folder / name / kept_runs.FINISHED
         equal_compute.refuse_other_settings(str(folder / name), arm_settings(given, name, seed))
         if not path.exists():
             begun = time.monotonic()
-            run = runs.get(name) or arm_run(given, name, seed)
+            run = arm_run(given, name, seed)
             content = measure(run, rows) | {"seed": seed, "arm": name}
             content["seconds"] = time.monotonic() - begun
             if name in GENERATORS:
@@ -273,6 +273,18 @@ def arm_run(given, name: str, seed: int) -> trained.FinishedRun:
     """The run of an arm, which is trained first if it is not finished. SystemExit if stopped."""
     folder = os.path.join(given.workdir, f"seed{seed}", name)
     return equal_compute.finished_run(arm_settings(given, name, seed), folder)
+
+
+def corrupting_run(given, name: str, seed: int) -> trained.FinishedRun:
+    """A run with the generator of one of `CORRUPTED_BY`, which corrupts the rows that all read.
+
+    A frozen generator is the same after one step, so no discriminator is trained for its sake.
+    """
+    tree = arm_config(name, pathlib.Path(given.workdir, f"seed{seed}"))
+    short = settings(given, tree, f"rows_{name}", seed, seed, 1 / given.steps)
+    return equal_compute.finished_run(
+        short, os.path.join(given.workdir, f"seed{seed}", f"rows_{name}")
+    )
 
 
 def arm_settings(given, name: str, seed: int) -> config_lib.Config:
