@@ -391,8 +391,8 @@ def _answer(found):
     return [
         "## In short",
         "\n".join(lines),
-        "`configs/tiny.py` has shared tables, a weight of 5 and half the reference's rate;"
-        " docs/LOG.md has its own trials."
+        "`configs/tiny.py` has shared tables, a weight of 5, and half the reference's rate for the"
+        " discriminator alone; docs/LOG.md has its own trials."
         " What twelve layers learn from a hundred times as many tokens is in"
         " [first light](first_light.md).",
     ]

@@ -23,7 +23,7 @@ def get_config():
         heldout_fraction=0.005,
     )
     one_trunk(config)
-    config.optimizer.muon_learning_rate = 0.02  # twice the demo's, which was not tried for an hour
+    config.optimizer.disc_muon_learning_rate = 0.0  # one trunk has one rate
 
     # The time of compiling, evaluating and saving does not count.
     config.schedule.update(budget="minutes", minutes=60.0, steps=1_000_000, warmup_steps=500)

@@ -222,13 +222,14 @@ def _check_budget(c: Config) -> None:
 
 def _check_optimizer(c: Config) -> None:
     """Checks that Muon's rates are given to Muon."""
-    for name in ("muon_learning_rate", "disc_muon_learning_rate"):
-        rate = getattr(c.optimizer, name)
-        if rate and c.optimizer.name != "muon":
-            raise ConfigError(
-                f"optimizer.{name}={rate} does nothing with optimizer.name={c.optimizer.name!r};"
-                " leave it at 0, or set optimizer.name='muon'"
-            )
+    names = ("muon_learning_rate", "disc_muon_learning_rate")
+    given = {name: rate for name in names if (rate := getattr(c.optimizer, name))}
+    if given and c.optimizer.name != "muon":
+        said = " and ".join(f"optimizer.{name}={rate}" for name, rate in given.items())
+        raise ConfigError(
+            f"{said} {'do' if len(given) > 1 else 'does'} nothing with"
+            f" optimizer.name={c.optimizer.name!r}; take 0, or set optimizer.name='muon'"
+        )
 
 
 def _check_logging(c: Config) -> None:

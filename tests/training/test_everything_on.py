@@ -143,13 +143,20 @@ def test_averages_that_are_not_there_are_refused(text, finished, tmp_path):
     assert checkpoint.digest(found) == _part(workdir, "params")
 
 
-@pytest.mark.parametrize("name", ["muon_learning_rate", "disc_muon_learning_rate"])
-def test_a_rate_that_nothing_takes_is_refused(name):
-    config = small_run("builtin", "", **{f"optimizer__{name}": 0.02})
-    with pytest.raises(
-        config_lib.ConfigError,
-        match=f"optimizer.{name}=0.02 does nothing with optimizer.name='reference",
-    ):
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [
+        ({"muon_learning_rate": 0.02}, "optimizer.muon_learning_rate=0.02 does"),
+        ({"disc_muon_learning_rate": 0.01}, "optimizer.disc_muon_learning_rate=0.01 does"),
+        (
+            {"muon_learning_rate": 0.02, "disc_muon_learning_rate": 0.01},
+            "optimizer.muon_learning_rate=0.02 and optimizer.disc_muon_learning_rate=0.01 do",
+        ),
+    ],
+)
+def test_rates_that_nothing_takes_are_refused(rates, said):
+    config = small_run("builtin", "", **{f"optimizer__{name}": x for name, x in rates.items()})
+    with pytest.raises(config_lib.ConfigError, match=f"^{said} nothing with .*name='reference"):
         config_lib.parse(config)
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.learning
 
 
 # What is asked of tiny, the demo: means of four runs less four deviations (docs/LOG.md).
-DEMO = {"margin": 1.519, "disc_auc": 0.737, "disc_auc_unigram": 0.884, "disc_recall_at_2": 0.153}
+DEMO = {"margin": 1.576, "disc_auc": 0.750, "disc_auc_unigram": 0.885, "disc_recall_at_2": 0.167}
 
 
 @pytest.fixture(scope="module")
