@@ -12,6 +12,7 @@ run that others begin from is trained again where its folder is missing.
 import argparse
 import json
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -122,16 +123,21 @@ def same_settings(found: Mapping[str, Any], asked: Mapping[str, Any], where: str
 
 
 def short(source: str) -> str:
-    """A source with the last folder of its path alone, `text:wiki/*.txt`: the rest is a machine's.
+    """A source with the last folder of a path alone, `text:wiki/*.txt`: the rest is a machine's.
 
     Folder and ending stay, since the order and the cut of the text that a vocabulary is trained on
-    follow from them.
+    follow from them. Addresses and sets are the same on every machine.
     """
-    parts = []
-    for part in source.split(";"):
-        kind, has_path, path = part.strip().partition(":")
-        parts.append(f"{kind}:{'/'.join(path.split('/')[-2:])}" if has_path else kind)
-    return "; ".join(parts)
+    return "; ".join(map(_short, source.split(";")))
+
+
+def _short(source):
+    kind, _, path = source.strip().partition(":")
+    if kind != "text" or "://" in path:
+        return source.strip()
+    parts = path.split("/")
+    pattern = next((n for n, part in enumerate(parts) if re.search(r"[*?[]", part)), len(parts) - 1)
+    return f"text:{'/'.join(parts[max(0, pattern - 1) :])}"
 
 
 def _write_new(path, content):

@@ -217,7 +217,7 @@ def _setting(found):
 
 
 def _command(recipe, found):
-    """What was typed, but for the path of a text, which is of one machine only."""
+    """What was typed; of a text's path the last folder, since the rest is of one machine only."""
     source = "" if recipe["source"] == "builtin" else f" --source={shlex.quote(recipe['source'])}"
     sizes = ",".join(str(one.layers) for one in found)
     return f"python benchmarks/learning_curves.py{source} --sizes={sizes} --steps={recipe['steps']}"

@@ -154,7 +154,7 @@ def _opened(data) -> list[records.Records | None]:
 
 
 def _main_network(plan):
-    """Parameters of the main network as exports have it: with its head and tables of its own."""
+    """Parameters of the main network by itself, as it is exported, with rows of padding."""
 
     def alone(params):
         return networks.alone(plan.networks, params, "discriminator")

@@ -62,10 +62,11 @@ class PeakRates:
 
         if self.matrices is not None:
             muon, of_discriminator = self.matrices
-            if {muon, of_discriminator} != set(named.values()):
+            if muon != of_discriminator:
                 named["muon_learning_rate"] = muon
-            if of_discriminator != muon:
                 named["disc_muon_learning_rate"] = of_discriminator
+            elif {muon} != set(named.values()):
+                named["muon_learning_rate"] = muon
         return {name: self._share(rate) for name, rate in named.items()}
 
     def _share(self, rate):

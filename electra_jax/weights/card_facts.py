@@ -25,7 +25,7 @@ def training_facts(found: trained_weights.Weights) -> dict[str, str]:
 
     facts = {"objective": c.objective.name, "steps": f"{found.step:,}"}
     if found.began_with:
-        facts["began with"] = "weights of " + " and ".join(found.began_with)
+        facts["began with"] = "weights of " + " and ".join(dict.fromkeys(found.began_with.values()))
     facts["batch"] = _batches(found)
     if tokens := _last_value(found, "tokens_seen"):
         facts["tokens seen"] = f"{tokens:,.0f}, padding not counted"
@@ -50,10 +50,13 @@ def training_facts(found: trained_weights.Weights) -> dict[str, str]:
     return facts
 
 
-def base_models(found: trained_weights.Weights) -> list[str]:
-    """Returns OWNER/NAME of the Hub's repositories that the weights come from, for the header."""
-    names = found.began_with if found.config else (found.source,)
-    return [hub.parse(name)[0] for name in names if hub.is_address(name)]
+def base_models(found: trained_weights.Weights, network: str) -> list[str]:
+    """Returns OWNER/NAME of the Hub's repository that a network comes from, at most one."""
+    began = found.began_with
+    name = began.get("main", "")
+    if (found.only or network) == "generator":
+        name = began.get("generator", name)
+    return [hub.parse(name)[0]] if hub.is_address(name) else []
 
 
 def public(environment: Mapping[str, Any] | None) -> dict[str, Any] | None:

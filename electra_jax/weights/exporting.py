@@ -226,7 +226,7 @@ def about(found: trained_weights.Weights) -> dict:
         "environment": card_facts.public(found.environment),
         "only": found.only,
         "stage_rows": list(found.stage_rows),
-        "began_with": list(found.began_with),
+        "began_with": found.began_with,
         "trained_tokens": found.trained_tokens,
     }
 
@@ -265,7 +265,7 @@ def _write_folder(found, network, folder, publication, card_of):
         curves=CURVES if os.path.exists(os.path.join(folder, CURVES)) else "",
         differences=tokenizer_files.DIFFERENCES[found.vocabulary.kind],
         left_out=card_facts.left_out(found),
-        base=card_facts.base_models(found),
+        base=card_facts.base_models(found, network),
         checksums={tensor_files.SAFETENSORS: sha256(path)},
     )
     safe_files.write(os.path.join(folder, "README.md"), text.encode())

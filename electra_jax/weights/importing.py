@@ -75,7 +75,7 @@ def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
         found.vocabulary.save(os.path.join(folder, prepared_data.VOCABULARY))
         _save_first(metadata.directory(folder), found, config, optimizer)
         saved_config.write(folder, config)
-        starts.note_imported(folder, trained_weights.name_of(source))
+        starts.note_imported(folder, _name(found))
 
         again = reading.open(folder)
         for network in trained_weights.NETWORKS:
@@ -87,6 +87,11 @@ def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
         "networks": [network for network in trained_weights.NETWORKS if found.role(network)],
         "objective": config.objective.name,
     }
+
+
+def _name(found):
+    """The name of the weights; those of an export are called what they were exported from."""
+    return found.began_with.get("main") or trained_weights.name_of(found.source)
 
 
 def _fitting_config(found, recipe, workdir):

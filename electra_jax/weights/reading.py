@@ -53,7 +53,7 @@ def open(
     """
     if hub.is_address(path):
         found = open(hub.folder(os.fspath(path)), step, data_dir)
-        return dataclasses.replace(found, source=os.fspath(path))
+        return dataclasses.replace(_called(found, path), source=os.fspath(path))
 
     path = staging.copied(path, "path", config_lib.ConfigError)
     path = os.path.normpath(path)
@@ -65,9 +65,9 @@ def open(
     if orbax_export.is_one(path):
         return _of_export(path)
     if folders := reading_foreign.hugging_face_folders(path):
-        return reading_foreign.of_hugging_face(path, folders)
+        return _called(reading_foreign.of_hugging_face(path, folders), path)
     if prefix := tensorflow_bundle.prefix_of(path):
-        return reading_foreign.of_google(prefix)
+        return _called(reading_foreign.of_google(prefix), path)
 
     if not os.path.exists(path):
         raise config_lib.ConfigError(
@@ -154,6 +154,11 @@ def tokenizer(found: trained_weights.Weights) -> encoding.Tokenizer:
     return encoding.Tokenizer(found.vocabulary, found.limit, trained)
 
 
+def _called(found, path):
+    """Weights that were not trained here, which are called as the path that was asked for."""
+    return dataclasses.replace(found, began_with={"main": trained_weights.name_of(path)})
+
+
 def _of_export(path):
     """Reads an export of `exporting.to_orbax`."""
     about = orbax_export.about(path)
@@ -172,9 +177,16 @@ def _of_export(path):
         environment=about.get("environment"),
         only=about.get("only"),
         stage_rows=tuple(about.get("stage_rows", ())),
-        began_with=tuple(about.get("began_with", ())),
+        began_with=_began_with(path, about, config),
         trained_tokens=about.get("trained_tokens", first),
     )
+
+
+def _began_with(path, about, config):
+    """What an export's run started from. Exports of earlier versions have its settings alone."""
+    if "began_with" in about or config is None:
+        return about.get("began_with", {})
+    return reading_workdir.began_with(path, config)
 
 
 def _shape_of_export(about):

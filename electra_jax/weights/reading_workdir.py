@@ -63,16 +63,19 @@ def read(workdir: str, step: int | None = None, data_dir: str = "") -> trained_w
     return newest[0]
 
 
-def began_with(workdir: str, config: config_lib.Config) -> tuple[str, ...]:
-    """The names of the weights that a workdir's run started from, each once.
+def began_with(workdir: str, config: config_lib.Config) -> dict[str, str]:
+    """The names of the weights that a workdir's run started from, as `Weights.began_with`.
 
     With imported weights `init.from` is the workdir itself; starts.jsonl says what they were.
     """
-    imported, init = starts.imported_from(workdir), config.init
-    own = os.path.abspath(workdir)
-    paths = [init.generator_from] if imported else [init.from_, init.generator_from]
-    names = [trained_weights.name_of(path) for path in paths if os.path.abspath(path) != own]
-    return tuple(dict.fromkeys(name for name in [imported, *names] if name))
+    init, found = config.init, {}
+    if imported := starts.imported_from(workdir):
+        found["main"] = imported
+    elif init.from_ and os.path.abspath(init.from_) != os.path.abspath(workdir):
+        found["main"] = trained_weights.name_of(init.from_)
+    if init.generator_from:
+        found["generator"] = trained_weights.name_of(init.generator_from)
+    return found
 
 
 def stored_shapes(config: config_lib.Config, vocabulary, digest: dict[str, str], part: str) -> dict:

@@ -65,7 +65,10 @@ class Weights:
     moments: dict[str, dict] | None = None  # of Google's files: {"mu", "nu"}, each by path
     only: str | None = None  # which network of its run this is, if it was taken alone
     stage_rows: tuple[int, ...] = ()  # rows that each stage of its run has taken, if that is known
-    began_with: tuple[str, ...] = ()  # names of the weights that its run started from, each once
+    # The names of the weights that its run started from: 'main' for the main network and all that
+    # comes with it, 'generator' for a generator of its own. Of weights that were not trained here,
+    # their own name.
+    began_with: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def role(self, network: str) -> str | None:
         """Returns what a network's head does; None if there is no such network.
@@ -116,14 +119,15 @@ class Weights:
         return found
 
 
-def name_of(path: str) -> str:
+def name_of(path: str | os.PathLike) -> str:
     """The name of weights: a repository's address, or what a folder is called without those above.
 
     A checkpoint is called as its workdir.
     """
+    path = os.fspath(path)
     if hub.is_address(path):
         return path
-    path = path.rstrip("/")
+    path = os.path.abspath(path)
     above = os.path.dirname(path)
     if os.path.basename(above) == staging.CHECKPOINTS:
         path = os.path.dirname(above)

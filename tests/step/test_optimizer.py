@@ -344,6 +344,16 @@ ONES = {
             [0.25, 1, 0.25, 0.5, 0.25],
             {"learning_rate": 0.25, "muon_learning_rate": 1, "disc_muon_learning_rate": 0.5},
         ),
+        (  # Muon's two rates are those of the networks, so no value is new
+            optimizer.PeakRates(4e-4, 2e-4, (2e-4, 4e-4)),
+            [1, 0.5, 1, 1, 0.5],
+            {
+                "gen_learning_rate": 1,
+                "disc_learning_rate": 0.5,
+                "muon_learning_rate": 0.5,
+                "disc_muon_learning_rate": 1,
+            },
+        ),
         (optimizer.PeakRates(0.0, 0.0), [1, 1, 1, 1, 1], {"learning_rate": 1}),
     ],
 )

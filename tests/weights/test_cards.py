@@ -9,7 +9,7 @@ from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
 from electra_jax.report import writers
 from electra_jax.step import plans
-from electra_jax.weights import card_facts, reading_workdir, trained_weights
+from electra_jax.weights import card_facts, reading, reading_workdir, trained_weights
 from electra_jax.workdir import starts
 from support.corpus import small_run
 
@@ -18,12 +18,13 @@ WORDS = vocabulary.Vocabulary("wordpiece", "\n".join((*ROLES, "sun", "moon")).en
 STAGES = dict(data__sequence_length=16, data__batch_size=8, schedule__stages=((0.9, 32, 4),))
 
 
-def weights(source="run", step=10, stage_rows=(), began_with=(), **settings):
+def weights(source="run", step=10, stage_rows=(), began_with=None, **settings):
     config = config_lib.parse(small_run("builtin", "", **settings))
     shape = plans.networks_config(config, WORDS.size)
     return trained_weights.Weights(
-        str(source), step, shape, {}, WORDS, config, stage_rows=stage_rows, began_with=began_with
-    )
+        str(source), step, shape, {}, WORDS, config, stage_rows=stage_rows,
+        began_with=began_with or {},
+    )  # fmt: skip
 
 
 def test_every_stage_is_named_with_its_rows():
@@ -53,39 +54,70 @@ def test_a_run_of_one_stage_has_one_batch(stage_rows):
     assert facts["FLOPs"].startswith(f"{80 * flops:.3g} in matrix products")
 
 
-def test_a_run_that_began_with_weights_says_whose(tmp_path):
-    settings = {"objective__name": "frozen_generator", "model__sharing": "none"}
-    both = {"init__from": "runs/first", "init__generator_from": "runs/second/checkpoints/7000"}
-    for paths, named in (
-        (both, ("first", "second")),
-        (both | {"init__generator_from": "runs/first/"}, ("first",)),
-        ({"init__from": "hf:owner/name@main"}, ("hf:owner/name@main",)),
-        ({}, ()),
-    ):
-        config = weights(**(settings if "init__generator_from" in paths else {}), **paths).config
-        assert reading_workdir.began_with(str(tmp_path), config) == named
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        ({}, {}),
+        ({"init__from": "runs/first/"}, {"main": "first"}),
+        ({"init__from": "runs/first/checkpoints/7000"}, {"main": "first"}),
+        ({"init__from": "hf:owner/name@main"}, {"main": "hf:owner/name@main"}),
+        ({"init__generator_from": "runs/first/."}, {"generator": "first"}),
+        (
+            {"init__from": "runs/first", "init__generator_from": "runs/second"},
+            {"main": "first", "generator": "second"},
+        ),
+    ],
+)
+def test_a_run_that_began_with_weights_knows_whose(paths, names, tmp_path):
+    settings = {"model__sharing": "none"} if "init__generator_from" in paths else {}
+    config = weights(**settings, **paths).config
+    assert reading_workdir.began_with(str(tmp_path), config) == names
 
-    facts = card_facts.training_facts(weights(began_with=("first", "second")))
-    assert facts["began with"] == "weights of first and second"
-    assert "began with" not in card_facts.training_facts(weights())
 
-
-def test_a_run_with_imported_weights_says_what_they_were_called(tmp_path):
+def test_a_run_with_imported_weights_knows_what_they_were_called(tmp_path):
     config = weights(init__from=str(tmp_path)).config
     moved = weights(init__from="where/it/was").config
-    assert reading_workdir.began_with(str(tmp_path), config) == ()  # imported by earlier versions
+    assert reading_workdir.began_with(str(tmp_path), config) == {}  # imported by earlier versions
     starts.note_imported(str(tmp_path), "electra-small")
     assert starts.read(str(tmp_path)) == [] and not starts.has_saved(str(tmp_path))
     for settings in (config, moved):
-        assert reading_workdir.began_with(str(tmp_path), settings) == ("electra-small",)
+        assert reading_workdir.began_with(str(tmp_path), settings) == {"main": "electra-small"}
 
 
-def test_repositories_of_the_hub_are_base_models():
-    began = weights(began_with=("runs", "hf:owner/name@main", "hf:owner/other"))
-    assert card_facts.base_models(began) == ["owner/name", "owner/other"]
-    converted = dataclasses.replace(began, config=None, source="hf:owner/name", began_with=())
-    assert card_facts.base_models(converted) == ["owner/name"]
-    assert card_facts.base_models(dataclasses.replace(converted, source="run")) == []
+def test_an_export_of_an_earlier_version_has_its_settings_alone():
+    config = weights(init__from="runs/first").config
+    assert reading._began_with("export", {}, config) == {"main": "first"}
+    assert reading._began_with("export", {"began_with": {}}, config) == {}
+    assert reading._began_with("export", {}, None) == {}
+
+
+def test_the_card_names_weights_that_a_run_began_with_each_once():
+    for names, said in (
+        ({"main": "first", "generator": "second"}, "weights of first and second"),
+        ({"main": "first", "generator": "first"}, "weights of first"),
+    ):
+        assert card_facts.training_facts(weights(began_with=names))["began with"] == said
+    assert "began with" not in card_facts.training_facts(weights())
+
+
+@pytest.mark.parametrize(
+    ("names", "of_discriminator", "of_generator"),
+    [
+        ({}, [], []),
+        ({"main": "runs"}, [], []),
+        ({"main": "hf:owner/name@main"}, ["owner/name"], ["owner/name"]),
+        ({"generator": "hf:owner/name"}, [], ["owner/name"]),
+        ({"main": "hf:owner/name", "generator": "runs"}, ["owner/name"], []),
+    ],
+)
+def test_a_repository_is_the_base_of_the_networks_that_it_gave(
+    names, of_discriminator, of_generator
+):
+    found = weights(began_with=names)
+    assert card_facts.base_models(found, "discriminator") == of_discriminator
+    assert card_facts.base_models(found, "generator") == of_generator
+    alone = dataclasses.replace(found, only="generator")  # which is then the main network
+    assert card_facts.base_models(alone, "discriminator") == of_generator
 
 
 def test_rates_that_differ_are_named_apart():

@@ -310,15 +310,18 @@ def test_cards_name_the_repository_that_the_weights_come_from(server, files, tex
     recipe = config_lib.parse(finished_config(text))
     importing.to_workdir(f"hf:{NAME}", recipe, str(tmp_path / "run"))
     exporting.to_orbax(reading.open(tmp_path / "run"), str(tmp_path / "params"))
+    exporting.to_orbax(reading.open(f"hf:{NAME}"), str(tmp_path / "copied"))
+    importing.to_workdir(str(tmp_path / "copied"), recipe, str(tmp_path / "again"))
 
-    for number, source in enumerate((f"hf:{NAME}", tmp_path / "run", tmp_path / "params")):
+    folders = [tmp_path / name for name in ("run", "params", "copied", "again")]
+    for number, source in enumerate((f"hf:{NAME}", *folders)):
         out = tmp_path / f"out{number}"
         exporting.to_hugging_face(reading.open(source), str(out), only="discriminator")
         written = (out / "discriminator" / "README.md").read_text()
         assert f'base_model: ["{NAME}"]' in written
         assert "electra_jax, which did not train it" in written
-        whose = f"; these are weights of hf:{NAME}." if source != f"hf:{NAME}" else "."
-        assert f"which did not train it{whose}" in written
+        if source in (tmp_path / "run", tmp_path / "again"):
+            assert f"which did not train it; these are weights of hf:{NAME}." in written
 
 
 def test_a_run_begins_with_a_repository_and_goes_on_without_the_network(

@@ -75,7 +75,9 @@ def test_no_path_of_a_machine_is_kept(tmp_path):
         ("text:/home/me/wiki/*.txt.xz", "text:wiki/*.txt.xz"),
         ("text:wiki/*.txt", "text:wiki/*.txt"),
         ("text:/a/b/en/*.txt@2; builtin@1", "text:en/*.txt@2; builtin@1"),
-        ("hf:owner/name:train", "hf:owner/name:train"),
+        ("text:/a/wiki/**/*.txt", "text:wiki/**/*.txt"),
+        ("text:https://host/a/b/c.txt", "text:https://host/a/b/c.txt"),
+        ("hf:owner/name/part:train", "hf:owner/name/part:train"),
     ],
 )
 def test_of_a_path_its_last_folder_is_kept(source, short):

@@ -473,9 +473,9 @@ def _tags(task, splits):
         return tuple(sorted(found, key=lambda tag: (tag != "O", tag)))
 
     if strange := sorted(found - set(task.labels)):
-        where = next(x for x in splits["train"].examples if strange[0] in (x.tags or ()))
+        example = next(x for x in splits["train"].examples if strange[0] in (x.tags or ()))
         raise ValueError(
-            f"task {task.name} train: tag {strange[0]!r} of {_sentence(where)} is none of labels,"
+            f"task {task.name} train: tag {strange[0]!r} of {_sentence(example)} is none of labels,"
             f" {', '.join(task.labels[:20])}; name all tags there, or leave labels empty"
         )
     return task.labels

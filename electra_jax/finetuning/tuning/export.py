@@ -251,6 +251,7 @@ def _encoder(where, workdir, config, about) -> trained_weights.Weights:
         stage_rows=found.stage_rows if step == found.step else (),
         config=None if fresh else found.config,
         data=None if fresh else found.data,
+        began_with={} if fresh else found.began_with,
         trained_tokens=0 if fresh else found.trained_tokens,
     )
 
@@ -271,8 +272,7 @@ def _card(tuned, folder, name, role, parameters, publication):
     about, settings = tuned.about, tuned.about["settings"]
     start = tuned.settings.starts.get(about["task"])
     encoder = trained_weights.name_of(tuned.encoder.source)
-    fresh = tuned.settings.encoder.init == "fresh"
-    if fresh:
+    if tuned.settings.encoder.init == "fresh":
         encoder = f"random weights, shape of {encoder}"
     dropout = f"{tuned.settings.recipe.dropout:g}"
     if role != "answers":  # its head has no dropout
@@ -307,7 +307,7 @@ def _card(tuned, folder, name, role, parameters, publication):
         curves=exporting.CURVES if has_picture else "",
         differences=tokenizer_files.DIFFERENCES[tuned.encoder.vocabulary.kind],
         left_out=[],
-        base=[] if fresh else card_facts.base_models(tuned.encoder),
+        base=card_facts.base_models(tuned.encoder, "discriminator"),
         checksums={tensor_files.SAFETENSORS: exporting.sha256(path)},
         tuning=card.Tuning(
             {key: str(value) for key, value in recipe.items() if value != ""},
