@@ -12,6 +12,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -80,6 +81,7 @@ def table(found: dict) -> str:
             f"{f['share_of_product_rate']:.1%} of {f['product_flops_per_second']:.3g} FLOP/s, a"
             " large matrix product measured here",
         ),
+        *_other_dtypes(f),
         ("memory", f"{f['step_bytes'] / 2**20:,.0f} MiB a step and device, weights included"),
         ("peak memory", f"{f['peak_bytes'] / 2**20:,.0f} MiB"),
         (
@@ -107,6 +109,15 @@ def table(found: dict) -> str:
         lines.append(("rest", f"{rest:6.1%} (below 0: parts that overlap within the step)"))
 
     return "\n".join(console_table.lines(lines))
+
+
+def _other_dtypes(found):
+    """A line for each dtype in which the product was measured beside the configuration's own."""
+    own = found["product_flops_per_second"]
+    for dtype, rate in found["product_flops_per_second_in"].items():
+        if dtype != found["dtype"]:
+            trial = f"; try --config.model.dtype={dtype}" if rate > own else ""
+            yield f"in {dtype}", f"{rate:.3g} FLOP/s, {rate / own:.2f} x that product{trial}"
 
 
 def _first_of(later):
@@ -159,7 +170,8 @@ def _step(config, rehearsed, lanes, steps):
     padding = float(np.mean([np.mean(lane["ids"] == pad_id) for lane in lanes]))
     flops = objective.flops(data.sequence_length).train * data.batch_size
     rate, peak = flops / seconds.median, accounting.peak(device.device_kind)
-    product_rate = _product_rate(objective.networks.dtype)
+    product_rates = {name: _product_rate(name) for name in _dtypes(objective.networks.dtype)}
+    product_rate = product_rates[objective.networks.dtype]
     memory = compiled.memory_analysis()
     program = jax.make_jaxpr(rehearsed.update)(rehearsed.plan.state_shapes, lanes[0])
 
@@ -174,6 +186,7 @@ def _step(config, rehearsed, lanes, steps):
         "flops_per_second": rate,
         "mfu": rate / (peak * jax.device_count()) if peak else None,
         "product_flops_per_second": product_rate,
+        "product_flops_per_second_in": product_rates,
         "share_of_product_rate": rate / (product_rate * jax.device_count()),
         "step_bytes": memory.temp_size_in_bytes + memory.argument_size_in_bytes,
         "peak_bytes": _peak_bytes(device),
@@ -186,6 +199,11 @@ def _step(config, rehearsed, lanes, steps):
 def _compiled(function, arguments):
     program = jax.jit(function).lower(*arguments).compile()
     return lambda: program(*arguments)
+
+
+def _dtypes(own: str) -> Sequence[str]:
+    """Returns the dtypes to measure the product in: on a CPU it depends on it which is fastest."""
+    return ("bfloat16", "float32") if jax.default_backend() == "cpu" else (own,)
 
 
 def _product_rate(dtype: str) -> float:

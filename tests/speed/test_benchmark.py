@@ -50,6 +50,22 @@ def test_the_table_names_every_part(found):
         assert name in text
 
 
+def test_the_table_recommends_a_dtype_in_which_this_cpu_multiplies_faster(found):
+    """On a CPU the product is measured in both; which is faster depends on the CPU."""
+    measured = found["product_flops_per_second_in"]
+    assert set(measured) == {"bfloat16", "float32"} and min(measured.values()) > 0
+    assert found["product_flops_per_second"] == measured["float32"]  # in which it trains
+
+    def line(bfloat16):
+        rates = {"product_flops_per_second_in": {"float32": 2e11, "bfloat16": bfloat16}}
+        shown = measurement.table(found | rates | {"product_flops_per_second": 2e11})
+        (line,) = (line for line in shown.splitlines() if line.startswith("in bfloat16"))
+        return line.removeprefix("in bfloat16").strip()
+
+    assert line(1.5e11) == "1.5e+11 FLOP/s, 0.75 x that product"
+    assert line(4e11) == ("4e+11 FLOP/s, 2.00 x that product; try --config.model.dtype=bfloat16")
+
+
 def test_the_table_says_that_later_stages_are_not_timed(found):
     """One stage has no line of its own."""
     assert found["later_stages"] == [] and "the first of" not in measurement.table(found)
