@@ -128,7 +128,7 @@ def load_tuned(path):
         answer(["A fine film."])  # [{'label': ..., 'scores': {'0': ..., '1': ...}}]
 
     Pairs take two lists, `answer(firsts, seconds)`, and questions are pairs of question and text;
-    for tagging, sentences are lists of words. `Model.__call__` in
+    for tagging, sentences are lists of words or running text. `Model.__call__` in
     `electra_jax/finetuning/tuning/tuned_model.py` says what comes back. Where several processes
     have been joined, all of them call this together.
 

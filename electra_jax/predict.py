@@ -4,6 +4,7 @@
     python -m electra_jax.predict --from=runs/mine/finetune/NAME/TASK new.tsv --out=answers.jsonl
     python -m electra_jax.predict --from=runs/mine/finetune/NAME/TASK a.jsonl b.jsonl
     python -m electra_jax.predict --from=runs/mine/finetune/NAME/TASK texts.txt
+    python -m electra_jax.predict --from=runs/mine/finetune/NAME/TASK --running_text texts.txt
     python -m electra_jax.predict --from=runs/mine/finetune/NAME/TASK --score a.tsv b.tsv
 
 The files have the columns of the task's test set, or of its other files if it has none; labels are
@@ -11,6 +12,9 @@ not read. For tasks of single texts a .txt file has one text a line. Each exampl
 JSON, printed while the next ones are answered: its id, the prediction, and of classes the
 probability of each; of several files also the file. The model is that of the best seed on dev, as
 in the results.
+
+For tasks that tag words --running_text takes a text a line: the words are found in it, and come
+back with their tags and with the entities that these make, each with its place in the text.
 
 With --score the files have the columns of the task's dev set, and every example its label. After
 the answers come the task's metrics, and the scores of each label, of each file and of all files
@@ -45,6 +49,9 @@ _OUT = flags.DEFINE_string(
     "out", None, "File for the answers; without it they are printed.", allow_override=True
 )
 _SCORE = flags.DEFINE_bool("score", False, "Read labels too, and print the scores at the end.")
+_RUNNING = flags.DEFINE_bool(
+    "running_text", False, "Of a task that tags words: each line is a text, not a word."
+)
 _JSON = flags.DEFINE_bool(
     "json", False, "Print the scores as one JSON object, the last line, too.", allow_override=True
 )
@@ -62,6 +69,11 @@ def main(paths: Sequence[str]) -> None:
         safe_files.check_no_address(path, what, config_lib.ConfigError)
     if _JSON.value and not _SCORE.value:
         raise config_lib.ConfigError("--json is of scores, and none are asked for; add --score")
+    if _RUNNING.value and _SCORE.value:
+        raise config_lib.ConfigError(
+            "--score reads the tags of words, and running text has none; leave out one of"
+            " --running_text and --score"
+        )
     names = [_without_label(path) if _SCORE.value else path for path in paths]
     for path, name in zip(paths, names):
         if not os.path.isfile(name):
@@ -99,6 +111,8 @@ class _File:
     @classmethod
     def read(cls, path, model):
         read = model.read_labelled if _SCORE.value else model.read
+        if _RUNNING.value:
+            read = model.read_running_text
         file = cls(path, read(path, report := examples.Report()), report)
         file.log(())
         return file
@@ -144,9 +158,12 @@ def _score_lines(task, files):
 
 
 def row(example: examples.Example, answer: Any) -> dict[str, Any]:
-    """{'id', 'prediction'} of an example, and of classes their 'scores'."""
+    """{'id', 'prediction'} of an example; 'scores' of classes, 'words' of running text."""
     if not isinstance(answer, dict):
         return {"id": example.id, "prediction": answer}
+    if "tags" in answer:
+        rest = {name: value for name, value in answer.items() if name != "tags"}
+        return {"id": example.id, "prediction": answer["tags"]} | rest
     return {
         "id": example.id,
         "prediction": answer["label" if "label" in answer else "labels"],

@@ -226,6 +226,8 @@ def test_every_kind_of_task_learns(places, kind, metric, least, capsys):
     dev = os.path.join(places[1], KINDS[kind]["dev"])
     assert_files_are_answered_as_dev_was(model, written, dev)
     assert_labelled_files_are_scored_as_dev_was(folder(places, kind), seed, dev, capsys)
+    if kind == "tagging":
+        assert_running_text_has_the_tags_of_its_words(places, model, dev, capsys)
 
 
 def assert_scores_of_labels_add_up(by_label, scores, kind):
@@ -297,11 +299,45 @@ def assert_labelled_files_are_scored_as_dev_was(where, seed, path, capsys):
     assert one["by_label"] == seed.by_label["dev"]
 
 
+def assert_running_text_has_the_tags_of_its_words(places, model, dev, capsys):
+    """And the entities that they make, with their places; one text between blanks, one empty."""
+    sentences = [list(example.words) for example in model.read(dev, examples.Report()).examples]
+    texts = [" ".join(words) for words in sentences] + [f" {sentences[0][0]}  is.", ""]
+    tags = model(sentences)
+    *found, spaced, empty = model(texts)
+    for one, words, expected in zip(found, sentences, tags, strict=True):
+        assert (one["words"], one["tags"]) == (words, expected)
+        marked = [word for word, tag in zip(words, expected) if tag != "O"]
+        assert [entity["text"] for entity in one["entities"]] == marked  # each is of one word
+
+    assert spaced["words"] == [sentences[0][0], "is", "."]
+    assert empty == {"words": [], "tags": [], "entities": []}
+    (named,) = found[0]["entities"]
+    assert named == {
+        "label": tags[0][0].removeprefix("B-"), "text": sentences[0][0],
+        "start": 0, "end": len(sentences[0][0]),
+    }  # fmt: skip
+
+    path = pathlib.Path(places[1], "running.txt")
+    path.write_text("\n".join(texts))
+    capsys.readouterr()
+    where = os.path.join(folder(places, "tagging"), "custom")
+    predict_files([str(path)], **{"from": where, "running_text": True})
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    answers = [*found, spaced]  # the empty line is none
+    assert [line["prediction"] for line in lines] == [one["tags"] for one in answers]
+    assert [line["entities"] for line in lines] == [one["entities"] for one in answers]
+    assert lines[0]["words"] == sentences[0] and lines[0]["id"] == "0"
+
+    with pytest.raises(config_lib.ConfigError, match="leave out one of --running_text and --score"):
+        predict_files([str(path)], **{"from": where, "running_text": True, "score": True})
+
+
 def predict_files(paths, **values):
     """Calls the command with these flags."""
     flags = predict.flags.FLAGS
     flags.mark_as_parsed()
-    unset = {"from": None, "out": None, "score": False, "json": False}
+    unset = {"from": None, "out": None, "score": False, "json": False, "running_text": False}
     with flagsaver.flagsaver(**unset | values):
         predict.main(paths)
 

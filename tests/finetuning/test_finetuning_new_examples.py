@@ -104,3 +104,56 @@ def test_a_new_question_may_be_marked_as_one_without_an_answer(tmp_path):
     write_squad(tmp_path / "new.json", qa("q1", [], is_impossible=True))
     split = reading.read_new(built_in.named("squad"), str(tmp_path / "new.json"), examples.Report())
     assert [example.id for example in split.examples] == ["q1"]
+
+
+TAGS = custom.task({"kind": "tagging", "train": "a.conll", "text": 0, "label": 1})
+
+
+def test_running_text_has_a_text_a_line(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("Ann sleeps.\n\nIn Paris\n")
+    report = examples.Report()
+    found = reading.read_running_text(TAGS, str(path), report).examples
+    assert [(example.id, example.text, example.words) for example in found] == [
+        ("0", "Ann sleeps.", ("Ann", "sleeps", ".")),
+        ("1", "In Paris", ("In", "Paris")),
+    ]
+    with pytest.raises(ValueError, match="task cola tags no words, .* leave out --running_text$"):
+        reading.read_running_text(built_in.named("cola"), str(path), report)
+
+
+@pytest.mark.parametrize(
+    ("content", "pointed_out"),
+    [
+        ("Ann sleeps in Paris .\n", True),
+        ("Ann sleeps here .\nI do not .\n", True),
+        ("Ann NNP\nsleeps VBZ\n", True),
+        ("Ann NNP B-PER\nsleeps VBZ O\n", False),
+        ("Hm O\n\nAnn B-PER\n", False),
+        ("Hm\n\nNo\n", False),  # words alone
+    ],
+)
+def test_columns_that_may_be_running_text_are_pointed_out(tmp_path, content, pointed_out):
+    (tmp_path / "new.txt").write_text(content)
+    task = dataclasses.replace(TAGS, labels=("O", "B-PER"))
+    reading.read_new(task, str(tmp_path / "new.txt"), report := examples.Report())
+    note = "none has a tag of the task beside it; if this is running text, add --running_text"
+    assert [one.endswith(note) for one in report.notes] == [True] * pointed_out
+
+
+def test_words_alone_are_no_running_text_where_the_task_has_records(tmp_path):
+    task = custom.task({"kind": "tagging", "train": "a.jsonl", "text": "words", "label": "tags"})
+    (tmp_path / "new.txt").write_text("# doc_id = 1\nAnn\nsleeps\n")
+    split = reading.read_new(task, str(tmp_path / "new.txt"), report := examples.Report())
+    assert [example.words for example in split.examples] == [("Ann", "sleeps")]
+    assert report.notes == []
+
+
+def test_lines_of_other_lengths_say_how_running_text_is_read(tmp_path):
+    (tmp_path / "new.txt").write_text("Ann sleeps in Paris .\nAnd so do I .\nHm .\n")
+    with pytest.raises(ValueError, match=r"new.txt:3: 2 columns .* with --running_text\)$"):
+        reading.read_new(TAGS, str(tmp_path / "new.txt"), examples.Report())
+    (tmp_path / "new.jsonl").write_text('{"tokens": "Ann sleeps"}\n')
+    with pytest.raises(ValueError) as refused:  # not of records
+        reading.read_new(TAGS, str(tmp_path / "new.jsonl"), examples.Report())
+    assert "running" not in str(refused.value)

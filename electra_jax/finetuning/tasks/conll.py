@@ -34,14 +34,14 @@ def read(
     one or a record another number of tags than words, and ValueError with the file if it holds no
     sentence.
     """
-    if parquet_records.is_parquet(path, source):
+    if has_columns(path, source):
+        sentences = list(_sentences(path, source, labelled, where, report))
+    elif parquet_records.is_parquet(path, source):
         records = parquet_records.Table(path).records(source, labelled)
         sentences = list(_of_records(records, source, labelled, where, report))
-    elif tables.is_json_lines(path, source):
+    else:
         records = tables.json_records(path, source.encoding, where, report)
         sentences = list(_of_records(records, source, labelled, where, report))
-    else:
-        sentences = list(_sentences(path, source, labelled, where, report))
     if not sentences:
         raise ValueError(f"{path} holds no sentence; is it the right file?")
 
@@ -55,6 +55,26 @@ def read(
         )
         for number, (words, tags) in enumerate(sentences)
     ]
+
+
+def has_columns(path: str, source: task.SplitFiles) -> bool:
+    """Returns whether a file has one word per line, and does not hold records."""
+    return not (parquet_records.is_parquet(path, source) or tables.is_json_lines(path, source))
+
+
+def cells_beside_words(path: str, source: task.SplitFiles) -> set[str]:
+    """Returns what stands in the columns of a file beside that of the words; comments do not count.
+
+    Call it after `read` has found that the file has such a column.
+    """
+    lines = [line.split() for line in files.lines(path, source.encoding)]
+    return {
+        cell
+        for cells in lines
+        if len(cells) > 1 and not cells[0].startswith("#")
+        for place, cell in enumerate(cells)
+        if (place - source.a) % len(cells) != 0
+    }
 
 
 def of_record(

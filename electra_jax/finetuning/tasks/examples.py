@@ -29,6 +29,7 @@ class TaggedExample:
     id: str
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
+    text: str | None = None  # the running text in which `running_text` has found the words
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from electra_jax.finetuning.tasks import (
     examples,
     files,
     labels,
+    running_text,
     squad,
     tables,
     tfds_records,
@@ -126,7 +127,7 @@ def read_new(task: task_lib.Task, path: str, report: examples.Report) -> example
     where = f"{task.name} test"
     if task.kind == "tagging":
         unlabelled = dataclasses.replace(source, label=None)
-        rows = conll.read(path, unlabelled, False, where, report)
+        rows = _new_sentences(task, path, unlabelled, where, report)
     elif task.kind == "span":  # a question may be marked as one without an answer
         rows = squad.read(path, source, True, where, report, {})
     else:
@@ -139,6 +140,33 @@ def read_new(task: task_lib.Task, path: str, report: examples.Report) -> example
         _check_ids(rows)
 
     return _new_split(task, path, source, rows, False, report)
+
+
+def read_running_text(task: task_lib.Task, path: str, report: examples.Report) -> examples.Split:
+    """Reads a file that has a text a line as a test set of a task that tags words.
+
+    Raises ValueError, one line, if the task tags no words or the file has no text.
+    """
+    if task.kind != "tagging":
+        raise ValueError(
+            f"task {task.name} tags no words, so none are looked for in {path}; leave out"
+            " --running_text"
+        )
+    source, where = _source_like(task, "test"), f"{task.name} test"
+    # As they stand, with the blanks around them: entities have their places in the line.
+    lines = files.lines(path, source.encoding)
+    rows = [tagged(line) for line in lines if line.strip()]
+    if not rows:
+        raise ValueError(f"{path} holds no text; is it the right file?")
+    report.count(where, "blank lines skipped", len(lines) - len(rows))
+    return _new_split(task, path, source, rows, False, report)
+
+
+def tagged(text: str, identity: str = "") -> examples.TaggedExample:
+    """Returns running text as an example without tags."""
+    return examples.TaggedExample(
+        identity, tuple(word.text for word in running_text.words(text)), text=text
+    )
 
 
 def read_labelled(task: task_lib.Task, path: str, report: examples.Report) -> examples.Split:
@@ -166,6 +194,25 @@ def read_labelled(task: task_lib.Task, path: str, report: examples.Report) -> ex
         _check_labels(task, path, source, rows)
 
     return _new_split(task, path, source, rows, True, report)
+
+
+def _new_sentences(task, path, source, where, report):
+    """Returns sentences of words; says how running text is read if the file may be that instead."""
+    columns = conll.has_columns(path, source)
+    try:
+        found = conll.read(path, source, False, where, report)
+    except ValueError as error:
+        if not columns:
+            raise
+        raise ValueError(f"{error} (running text is read with --running_text)") from error
+
+    beside = conll.cells_beside_words(path, source) if columns else ()
+    if beside and not beside & set(task.labels):
+        report.note(
+            "one word of each line is read, and none has a tag of the task beside it; if this is"
+            " running text, add --running_text"
+        )
+    return found
 
 
 def _source_like(task, split):

@@ -19,7 +19,8 @@ import jax
 
 from electra_jax import config as config_lib
 from electra_jax.core import meshes
-from electra_jax.finetuning.tasks import examples, reading
+from electra_jax.finetuning.results import label_scores
+from electra_jax.finetuning.tasks import examples, reading, running_text
 from electra_jax.finetuning.tasks import task as task_lib
 from electra_jax.finetuning.tuning import (
     batches,
@@ -56,14 +57,17 @@ class Model:
         """Returns an answer for each text.
 
         Args:
-          texts: for tagging, sentences as lists of words; for questions, the questions; else texts.
+          texts: for tagging, sentences as lists of words, or running text, in which
+            `tasks.running_text` finds them; for questions, the questions; else texts.
           seconds: the second text of each pair; for questions, the texts with the answers.
 
         Returns, by the kind of the task:
           classification: {'label': NAME, 'scores': {NAME: probability}}.
           multi_label: {'labels': [NAME, ...], 'scores': {NAME: probability}}.
           regression: a number on the scale of the labels of train, not held to their range.
-          tagging: a tag for each word.
+          tagging: a tag for each word; of running text {'words': [WORD, ...], 'tags': [TAG, ...]}
+            and, if the tags are of entities, 'entities': [{'label', 'text', 'start', 'end'}, ...],
+            where text[start:end] is the entity.
           span: the answer as it stands in the text; '' if there is none.
 
         Raises ConfigError, one line, if the texts are not such as the task has.
@@ -77,6 +81,13 @@ class Model:
         Raises ValueError, one line, if the file is not such as the task has.
         """
         return reading.read_new(self.task, path, report)
+
+    def read_running_text(self, path: str, report: examples.Report) -> examples.Split:
+        """The lines of a file as running text; see `reading.read_running_text`.
+
+        Raises ValueError, one line, if the task tags no words or the file has no text.
+        """
+        return reading.read_running_text(self.task, path, report)
 
     def read_labelled(self, path: str, report: examples.Report) -> examples.Split:
         """The examples in a file with their labels; see `reading.read_labelled`.
@@ -96,7 +107,7 @@ class Model:
             part = tuple(split.examples[first : first + _BLOCK])
             prepared = self._prepared(dataclasses.replace(split, examples=part), report)
             said, decided = self._said(prepared)
-            answers = self._in_words(said, datasets.label_names(prepared, decided))
+            answers = self._in_words(part, said, datasets.label_names(prepared, decided))
             yield Block(part, answers, decided, prepared.test["test"].targets)
 
     def _said(self, prepared) -> tuple[Any, Any]:
@@ -128,11 +139,7 @@ class Model:
             )
 
         if kind == "tagging":
-            if any(isinstance(words, str) for words in texts):
-                raise config_lib.ConfigError(f"task {name} tags words; give sentences as lists")
-            for number, words in enumerate(texts):
-                _check_strings(words, f"sentence {number}")
-            return [examples.TaggedExample(str(n), tuple(words)) for n, words in enumerate(texts)]
+            return [_tagged(number, sentence) for number, sentence in enumerate(texts)]
         _check_strings(texts, "the list of texts")
         _check_strings(seconds if seconds is not None else (), "the list of second texts")
         if kind == "span":
@@ -162,8 +169,8 @@ class Model:
             self.task, None, {}, {"test": part}, length, lengths, scale, report
         )
 
-    def _in_words(self, said, named):
-        """The answers as they are returned."""
+    def _in_words(self, part, said, named):
+        """The answers to the examples of a part as they are returned."""
         kind, labels = self.task.kind, self.task.labels
         if kind == "classification":
             return [
@@ -175,7 +182,18 @@ class Model:
                 {"labels": names, "scores": dict(zip(labels, row))}
                 for names, row in zip(named, said.tolist())
             ]
+        if kind == "tagging":
+            return [self._of_sentence(*one) for one in zip(part, named)]
         return [float(value) for value in named] if kind == "regression" else named
+
+    def _of_sentence(self, example, tags):
+        """The tags of a sentence; of running text its words and entities too."""
+        if example.text is None:
+            return tags
+        found = {"words": list(example.words), "tags": tags}
+        if any(metric.startswith("entity_") for metric in self.task.metrics):
+            found["entities"] = _entities(example.text, tags)
+        return found
 
     @property
     def _threshold(self):
@@ -218,6 +236,27 @@ def load(path: str | os.PathLike) -> Model:
     tuned = export.open(path)
     task = datasets.task_named(tuned.settings, tuned.about["task"])
     return Model(tuned, dataclasses.replace(task, labels=tuple(tuned.about["labels"])))
+
+
+def _tagged(number, sentence):
+    """An example of a list of words, or of running text."""
+    if isinstance(sentence, str):
+        return reading.tagged(sentence, str(number))
+    _check_strings(sentence, f"sentence {number}")
+    return examples.TaggedExample(str(number), tuple(sentence))
+
+
+def _entities(text, tags):
+    """The entities of running text by the tags of its words, each with its place in characters."""
+    words = running_text.words(text)
+    places = [
+        (label, words[first].start, words[after - 1].end)
+        for label, first, after in label_scores.entities(tags)
+    ]
+    return [
+        {"label": label, "text": text[start:end], "start": start, "end": end}
+        for label, start, end in places
+    ]
 
 
 def _check_strings(texts, where):
