@@ -626,6 +626,22 @@ def test_texts_longer_than_the_encoder_reads_are_cut_and_said(places):
     assert "texts cut to 12 tokens" in lines
 
 
+@pytest.mark.parametrize(
+    ("max_tokens", "said"),
+    [
+        (64, "the 12 tokens of pre-training; places beyond are as that run began with them"),
+        (0, "the 12 tokens of pre-training; tokens so far from each other are new to it"),  # rotary
+    ],
+)
+def test_rows_longer_than_those_of_pre_training_are_said(places, max_tokens, said):
+    config = finetuning_config.parse(settings(places, "x"))
+    words = vocabulary.load(os.path.join(places[0], "data", "made", "vocab"))
+    prepared = datasets.prepare(config, built_in.named("stsb"), words, max_tokens, 12)
+    assert max(prepared.train.rows.lengths) > 12
+    (line,) = (line for line in prepared.report.lines() if "of pre-training" in line)
+    assert line.endswith(said)
+
+
 def test_questions_of_which_none_can_be_trained_on_are_refused(places, tmp_path):
     qas = [{"id": "1", "question": "who ?", "answers": [{"text": "Eve", "answer_start": 0}]}]
     content = {"data": [{"paragraphs": [{"context": "Ann sleeps", "qas": qas}]}]}

@@ -147,10 +147,15 @@ def prepare(
     )
     buckets = batches.buckets(lengths, length, config.recipe.batch_size, config.run.lengths)
     if pretrained_tokens and lengths.max() > pretrained_tokens:
+        # An encoder without a table of places reads rows of any length.
+        by_distance, by_place = (
+            "tokens so far from each other are new to it",
+            "places beyond are as that run began with them",
+        )
         report.note(
             f"{task.name}: {(lengths > pretrained_tokens).sum():,} rows are longer than the"
-            f" {pretrained_tokens} tokens of pre-training; places beyond are as that run began with"
-            " them"
+            f" {pretrained_tokens} tokens of pre-training;"
+            f" {by_place if max_tokens else by_distance}"
         )
 
     return PreparedTask(task, trained, dev, test, length, buckets, scale, report)
