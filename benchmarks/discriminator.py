@@ -77,6 +77,7 @@ ONE_TRUNK = ALONG | {
 }
 ADAMW = {"optimizer.name": "adamw", "optimizer.muon_learning_rate": 0.0}
 HALF = {"optimizer.muon_learning_rate": 0.01}
+SHARED_HALF = SHARED | HALF | {"objective.disc_weight": 5.0}
 WIDTH_64 = {"model.discriminator": {"width": 64, "heads": 2, "feed_forward": 256}}
 WIDTH_256 = {"model.discriminator": {"width": 256, "heads": 8, "feed_forward": 1024}}
 ARMS = {
@@ -142,7 +143,9 @@ ARMS = {
     # Of generators that learn along.
     "along_adamw": Arm(ALONG | ADAMW, generator=""),
     "along_half": Arm(ALONG | HALF, generator=""),
-    "shared_5_half": Arm(SHARED | HALF | {"objective.disc_weight": 5.0}, generator=""),
+    "shared_5_half": Arm(SHARED_HALF, generator=""),
+    "shared_5_half_mask_50": Arm(SHARED_HALF | {"objective.mask_rate": 0.5}, generator=""),
+    "shared_5_half_keeps": Arm(SHARED_HALF | {"objective.mask_token_rate": 0.85}, generator=""),
     "one_trunk_half": Arm(ONE_TRUNK | HALF, generator=""),
     "along_keeps": Arm(ALONG | {"objective.mask_token_rate": 0.85}, generator=""),
     "along_15": Arm(ALONG | {"objective.mask_rate": 0.15}, generator=""),

@@ -220,7 +220,9 @@ QUESTIONS = (
             "gdes": "A, `gdes`",
             "shared_5": "B: A, tables shared, weight 5",
             "shared_50": "B, weight 50",
-            "shared_5_half": "B, half the rate of Muon",
+            "shared_5_half": "D: B, half the rate of Muon",
+            "shared_5_half_mask_50": "D, 50 % of the tokens chosen",
+            "shared_5_half_keeps": "D, 15 % of the chosen tokens are shown to it",
             "one_trunk": "C: B, one trunk of the discriminator's size for both",
             "one_trunk_50": "C, weight 50",
             "one_trunk_warm": "C, samples of temperature 1.5",
@@ -233,6 +235,7 @@ QUESTIONS = (
             "one_trunk_50": "one_trunk", "one_trunk_warm": "one_trunk",
             "one_trunk_adamw": "one_trunk", "along_half": "along",
             "shared_5_half": "shared_5", "one_trunk_half": "one_trunk",
+            "shared_5_half_mask_50": "shared_5_half", "shared_5_half_keeps": "shared_5_half",
         },
     ),
 )  # fmt: skip
@@ -261,6 +264,7 @@ ANSWERS = (
         (
             ("shared_5", "along", "shared tables"),
             ("one_trunk", "shared_5", "one trunk for both"),
+            ("half_gdes_frozen", HALF, "of a frozen generator, its tables (`gdes`)"),
             ("shared_50", "shared_5", "a weight of 50 instead of 5 for its own loss"),
         ),
     ),
