@@ -152,6 +152,16 @@ def test_config_and_card_say_what_the_task_is(folders, tmp_path):
     assert said in text and f", 2 seeds; these weights {max(values):.2f} |" in text
 
 
+def test_the_card_names_the_repository_that_the_encoder_began_with(folders, tmp_path):
+    found = export.open(folders("classification"))
+    began = dataclasses.replace(found.encoder, began_with={"main": "hf:owner/name"})
+    for name, encoder, said in (("own", found.encoder, False), ("named", began, True)):
+        export.to_hugging_face(dataclasses.replace(found, encoder=encoder), str(tmp_path / name))
+        text = (tmp_path / name / "README.md").read_text()
+        assert ('base_model: ["owner/name"]' in text) == said
+        assert ("base_model" in text) == said
+
+
 @pytest.mark.parametrize(
     ("kind", "labels", "problem", "names", "note"),
     [
