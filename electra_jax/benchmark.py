@@ -8,7 +8,8 @@
 It uses made-up rows and keeps nothing. The step is the one that a run takes, in its first stage if
 `schedule.stages` has others, which the table names. On one device the
 parts of the step are also timed alone, with their gradients; their sum may be more or less than the
-step, in which they overlap.
+step, in which they overlap. On a CPU a large product is timed in bfloat16 and float32, since it
+depends on the CPU which is faster.
 """
 
 if __name__ == "__main__":

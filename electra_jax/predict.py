@@ -14,7 +14,8 @@ probability of each; of several files also the file. The model is that of the be
 in the results.
 
 For tasks that tag words --running_text takes a text a line: the words are found in it, and come
-back with their tags and with the entities that these make, each with its place in the text.
+back with the text, their tags and the entities that these make, if the task's metrics are of
+entities; text[start:end] is an entity.
 
 With --score the files have the columns of the task's dev set, and every example its label. After
 the answers come the task's metrics, and the scores of each label, of each file and of all files
@@ -50,7 +51,7 @@ _OUT = flags.DEFINE_string(
 )
 _SCORE = flags.DEFINE_bool("score", False, "Read labels too, and print the scores at the end.")
 _RUNNING = flags.DEFINE_bool(
-    "running_text", False, "Of a task that tags words: each line is a text, not a word."
+    "running_text", False, "Of a task that tags words: each line is a text whose words are found."
 )
 _JSON = flags.DEFINE_bool(
     "json", False, "Print the scores as one JSON object, the last line, too.", allow_override=True
@@ -158,12 +159,12 @@ def _score_lines(task, files):
 
 
 def row(example: examples.Example, answer: Any) -> dict[str, Any]:
-    """{'id', 'prediction'} of an example; 'scores' of classes, 'words' of running text."""
+    """{'id', 'prediction'} of an example; more of classes and running text: see the head."""
     if not isinstance(answer, dict):
         return {"id": example.id, "prediction": answer}
     if "tags" in answer:
         rest = {name: value for name, value in answer.items() if name != "tags"}
-        return {"id": example.id, "prediction": answer["tags"]} | rest
+        return {"id": example.id, "prediction": answer["tags"], "text": example.text} | rest
     return {
         "id": example.id,
         "prediction": answer["label" if "label" in answer else "labels"],

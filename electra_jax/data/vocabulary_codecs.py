@@ -37,7 +37,7 @@ SPELLINGS = {  # of each special token, in order of preference
 SURROGATES = re.compile("[\ud800-\udfff]")  # halves of characters; no tokenizer accepts them
 # First and last characters of scripts that put no blanks between words. There each piece counts as
 # a word, as each Chinese character does to BERT: else a whole line would be one.
-WITHOUT_BLANKS = (
+_WITHOUT_BLANKS = (
     ("\u0e00", "\u0eff"),  # Thai, Lao
     ("\u1000", "\u109f"),  # Burmese
     ("\u1780", "\u17ff"),  # Khmer
@@ -214,7 +214,7 @@ CODECS: dict[str, Any] = {
 
 def without_blanks(piece: str) -> bool:
     """Whether a piece begins with a letter of a script that puts no blanks between words."""
-    return any(first <= piece[:1] <= last for first, last in WITHOUT_BLANKS)
+    return any(first <= piece[:1] <= last for first, last in _WITHOUT_BLANKS)
 
 
 def strip(text: str) -> str:

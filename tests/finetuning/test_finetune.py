@@ -328,7 +328,15 @@ def assert_running_text_has_the_tags_of_its_words(places, model, dev, capsys):
     assert [line["prediction"] for line in lines] == [one["tags"] for one in answers]
     assert [line["entities"] for line in lines] == [one["entities"] for one in answers]
     assert lines[0]["words"] == sentences[0] and lines[0]["id"] == "0"
+    assert [line["text"] for line in lines] == texts[:-1]
 
+    for given, message in (
+        (["Ann sleeps.", None], "sentence 1 is None; give running text or a list of words"),
+        ([["Ann", None]], "number 1 of sentence 0 is None, no text"),
+        (["Ann", "sleeps"], "2 texts of one word each .* a list within the list"),
+    ):
+        with pytest.raises(config_lib.ConfigError, match=message):
+            model(given)
     with pytest.raises(config_lib.ConfigError, match="leave out one of --running_text and --score"):
         predict_files([str(path)], **{"from": where, "running_text": True, "score": True})
 

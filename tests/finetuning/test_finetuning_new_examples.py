@@ -111,15 +111,33 @@ TAGS = custom.task({"kind": "tagging", "train": "a.conll", "text": 0, "label": 1
 
 def test_running_text_has_a_text_a_line(tmp_path):
     path = tmp_path / "notes.txt"
-    path.write_text("Ann sleeps.\n\nIn Paris\n")
+    path.write_bytes("\ufeffAnn sleeps.\r\n\r\n In Paris\r\n".encode())
     report = examples.Report()
     found = reading.read_running_text(TAGS, str(path), report).examples
     assert [(example.id, example.text, example.words) for example in found] == [
         ("0", "Ann sleeps.", ("Ann", "sleeps", ".")),
-        ("1", "In Paris", ("In", "Paris")),
+        ("1", " In Paris", ("In", "Paris")),
     ]
+    assert report.notes == []
     with pytest.raises(ValueError, match="task cola tags no words, .* leave out --running_text$"):
         reading.read_running_text(built_in.named("cola"), str(path), report)
+
+
+def test_what_is_no_running_text_is_refused_or_pointed_out(tmp_path):
+    for ending in (".jsonl", ".parquet", ".JSONL"):
+        path = tmp_path / f"new{ending}"
+        path.write_text('{"tokens": ["Ann", "sleeps"]}\n')
+        with pytest.raises(ValueError, match="holds records, not a text a line; give a .txt file"):
+            reading.read_running_text(TAGS, str(path), examples.Report())
+    (tmp_path / "new.txt").write_text("\n \n")
+    with pytest.raises(ValueError, match="holds no text; is it the right file"):
+        reading.read_running_text(TAGS, str(tmp_path / "new.txt"), examples.Report())
+
+    task = dataclasses.replace(TAGS, labels=("O", "B-PER"))
+    (tmp_path / "new.conll").write_text("Ann B-PER\nsleeps O\n\nhere O\n")
+    reading.read_running_text(task, str(tmp_path / "new.conll"), report := examples.Report())
+    (note,) = report.notes
+    assert note.endswith("if these are words with tags, leave out --running_text")
 
 
 @pytest.mark.parametrize(
@@ -127,23 +145,32 @@ def test_running_text_has_a_text_a_line(tmp_path):
     [
         ("Ann sleeps in Paris .\n", True),
         ("Ann sleeps here .\nI do not .\n", True),
+        ("Ann Smith sleeps here\nPat O Brian sleeps\nAnd so do I\n", True),  # O is a tag
+        ("#a b\n#c d\n", True),
         ("Ann NNP\nsleeps VBZ\n", True),
         ("Ann NNP B-PER\nsleeps VBZ O\n", False),
+        ("\tAnn\tB-PER\n\tsleeps\tO\n", False),
         ("Hm O\n\nAnn B-PER\n", False),
-        ("Hm\n\nNo\n", False),  # words alone
+        ("Hm\n\nNo\n", False),  # words alone, here and below
+        ("5\N{NO-BREAK SPACE}kg\nAnn\n", False),
+        ("-DOCSTART- -X- -X- O\n\nAnn\nsleeps\n", False),
     ],
 )
 def test_columns_that_may_be_running_text_are_pointed_out(tmp_path, content, pointed_out):
     (tmp_path / "new.txt").write_text(content)
     task = dataclasses.replace(TAGS, labels=("O", "B-PER"))
     reading.read_new(task, str(tmp_path / "new.txt"), report := examples.Report())
-    note = "none has a tag of the task beside it; if this is running text, add --running_text"
+    note = "few have a tag of the task beside them; if this is running text, add --running_text"
     assert [one.endswith(note) for one in report.notes] == [True] * pointed_out
 
 
-def test_words_alone_are_no_running_text_where_the_task_has_records(tmp_path):
+@pytest.mark.parametrize(
+    "content",
+    ["# doc_id = 1\nAnn\nsleeps\n", "-DOCSTART- -X- O\n\nAnn\nsleeps\n"],
+)
+def test_words_alone_are_no_running_text_where_the_task_has_records(tmp_path, content):
     task = custom.task({"kind": "tagging", "train": "a.jsonl", "text": "words", "label": "tags"})
-    (tmp_path / "new.txt").write_text("# doc_id = 1\nAnn\nsleeps\n")
+    (tmp_path / "new.txt").write_text(content)
     split = reading.read_new(task, str(tmp_path / "new.txt"), report := examples.Report())
     assert [example.words for example in split.examples] == [("Ann", "sleeps")]
     assert report.notes == []
@@ -153,7 +180,10 @@ def test_lines_of_other_lengths_say_how_running_text_is_read(tmp_path):
     (tmp_path / "new.txt").write_text("Ann sleeps in Paris .\nAnd so do I .\nHm .\n")
     with pytest.raises(ValueError, match=r"new.txt:3: 2 columns .* with --running_text\)$"):
         reading.read_new(TAGS, str(tmp_path / "new.txt"), examples.Report())
+
+    (tmp_path / "new.txt").write_bytes(b"Ann \xff\n")
     (tmp_path / "new.jsonl").write_text('{"tokens": "Ann sleeps"}\n')
-    with pytest.raises(ValueError) as refused:  # not of records
-        reading.read_new(TAGS, str(tmp_path / "new.jsonl"), examples.Report())
-    assert "running" not in str(refused.value)
+    for name in ("new.txt", "new.jsonl"):  # neither is mended by it
+        with pytest.raises(ValueError) as refused:
+            reading.read_new(TAGS, str(tmp_path / name), examples.Report())
+        assert "running" not in str(refused.value)

@@ -14,12 +14,16 @@ the file contains tabs, otherwise by spaces. A record is a line of JSON or a row
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from electra_jax.finetuning.tasks import examples, files, parquet_records, tables, task
 
 _PREFIX = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*:")
 _DOCUMENT = "-DOCSTART-"
+
+
+class UnevenColumnsError(ValueError):
+    """A line of a file of columns has another number of them than the first one."""
 
 
 def read(
@@ -30,9 +34,9 @@ def read(
     Args:
       labelled: whether tags are required; otherwise a file that holds only words is accepted.
 
-    Raises ValueError with file and line if a line has another number of columns than the first
-    one or a record another number of tags than words, and ValueError with the file if it holds no
-    sentence.
+    Raises UnevenColumnsError with file and line if a line has another number of columns than the
+    first one, ValueError if a record has another number of tags than words, and ValueError with the
+    file if it holds no sentence.
     """
     if has_columns(path, source):
         sentences = list(_sentences(path, source, labelled, where, report))
@@ -62,19 +66,23 @@ def has_columns(path: str, source: task.SplitFiles) -> bool:
     return not (parquet_records.is_parquet(path, source) or tables.is_json_lines(path, source))
 
 
-def cells_beside_words(path: str, source: task.SplitFiles) -> set[str]:
-    """Returns what stands in the columns of a file beside that of the words; comments do not count.
+def tagged_share(path: str, source: task.SplitFiles, tags: Iterable[str]) -> float:
+    """Returns the share of the lines of a file of columns that have one of these tags.
 
-    Call it after `read` has found that the file has such a column.
+    The column in which most lines have one counts. Words alone come to 1: nothing stands beside
+    them that could be a tag. Lines of another width, such as comments, do not count.
     """
-    lines = [line.split() for line in files.lines(path, source.encoding)]
-    return {
-        cell
-        for cells in lines
-        if len(cells) > 1 and not cells[0].startswith("#")
-        for place, cell in enumerate(cells)
-        if (place - source.a) % len(cells) != 0
-    }
+    lines = files.lines(path, source.encoding)
+    separator = _separator(lines)
+    width = _width(lines, separator)
+    if width < 2:
+        return 1.0
+
+    found = [_cells(line, separator) for line in lines if line.strip()]
+    rows = [cells for cells in found if len(cells) == width and cells[0] != _DOCUMENT]
+    columns = ([cell.strip() for cell in column] for column in zip(*rows))
+    known = frozenset(tags)
+    return max(sum(cell in known for cell in column) / len(column) for column in columns)
 
 
 def of_record(
@@ -124,7 +132,7 @@ def _sentences(path, source, labelled, where, report) -> Iterator[tuple]:
     """Yields (words, tags) for each sentence; the tags are None if the file has one column."""
     words, tags = [], []
     lines = files.lines(path, source.encoding)
-    separator = "\t" if any("\t" in line.strip() for line in lines) else None
+    separator = _separator(lines)
     width = _width(lines, separator)
     checked = False
 
@@ -147,13 +155,18 @@ def _sentences(path, source, labelled, where, report) -> Iterator[tuple]:
             _check_columns(path, number, source, labelled, width)
             checked = True
         if len(cells) != width:
-            raise ValueError(
+            raise UnevenColumnsError(
                 f"{path}:{number}: {len(cells)} columns where the first line has {width}; mend it"
             )
 
         words.append(cells[source.a if width > 1 else 0])
         if width > 1 and source.label is not None:
             tags.append(cells[source.label].strip())
+
+
+def _separator(lines):
+    """The character between the columns: a tab if there is one, or None for blanks."""
+    return "\t" if any("\t" in line.strip() for line in lines) else None
 
 
 def _cells(line, separator):

@@ -33,6 +33,8 @@ from electra_jax.finetuning.tasks import (
 from electra_jax.finetuning.tasks import task as task_lib
 
 _OTHERWISE = "give files of this machine, such as custom.train=train.parquet"
+# Shares of lines with a tag: of words with their tags at least, and of running text at most.
+_FEW, _NEARLY_ALL = 0.5, 0.9
 _ENTITY = re.compile(r"[BIES](-.+)?")  # a bare B, as where there is one kind of entity
 
 
@@ -120,6 +122,7 @@ def read_new(task: task_lib.Task, path: str, report: examples.Report) -> example
     Its columns are those of the task's test files, or of the others if it has none. For tasks of
     single texts each line of a .txt file is a text, unless the task's own files have another format
     that is named; so it is where the task's lines begin with their labels. Labels are not read.
+    For a task that tags words, a file of columns that may be running text is reported.
 
     Raises ValueError with file and line if the file does not fit the task.
     """
@@ -145,28 +148,40 @@ def read_new(task: task_lib.Task, path: str, report: examples.Report) -> example
 def read_running_text(task: task_lib.Task, path: str, report: examples.Report) -> examples.Split:
     """Reads a file that has a text a line as a test set of a task that tags words.
 
-    Raises ValueError, one line, if the task tags no words or the file has no text.
+    Lines in which words stand with tags of the task are reported.
+
+    Raises ValueError, one line, if the task tags no words, or the file holds records or no text.
     """
     if task.kind != "tagging":
         raise ValueError(
             f"task {task.name} tags no words, so none are looked for in {path}; leave out"
             " --running_text"
         )
-    source, where = _source_like(task, "test"), f"{task.name} test"
+    source = dataclasses.replace(_source_like(task, "test"), format="")
+    if not conll.has_columns(path, source):
+        raise ValueError(
+            f"{path} holds records, not a text a line; give a .txt file of their texts, or leave"
+            " out --running_text if they are lists of words"
+        )
+
     # As they stand, with the blanks around them: entities have their places in the line.
     lines = files.lines(path, source.encoding)
-    rows = [tagged(line) for line in lines if line.strip()]
+    rows = [of_running_text(line) for line in lines if line.strip()]
     if not rows:
         raise ValueError(f"{path} holds no text; is it the right file?")
-    report.count(where, "blank lines skipped", len(lines) - len(rows))
+    report.count(f"{task.name} test", "blank lines skipped", len(lines) - len(rows))
+    if len(rows) > 2 and conll.tagged_share(path, source, task.labels) > _NEARLY_ALL:
+        report.note(
+            "lines have tags of the task beside their first words; if these are words with tags,"
+            " leave out --running_text"
+        )
     return _new_split(task, path, source, rows, False, report)
 
 
-def tagged(text: str, identity: str = "") -> examples.TaggedExample:
-    """Returns running text as an example without tags."""
-    return examples.TaggedExample(
-        identity, tuple(word.text for word in running_text.words(text)), text=text
-    )
+def of_running_text(text: str, identity: str = "") -> examples.TaggedExample:
+    """Returns an example without tags, with the words that are found in a text."""
+    words = tuple(word.text for word in running_text.words(text))
+    return examples.TaggedExample(identity, words, text=text)
 
 
 def read_labelled(task: task_lib.Task, path: str, report: examples.Report) -> examples.Split:
@@ -198,18 +213,15 @@ def read_labelled(task: task_lib.Task, path: str, report: examples.Report) -> ex
 
 def _new_sentences(task, path, source, where, report):
     """Returns sentences of words; says how running text is read if the file may be that instead."""
-    columns = conll.has_columns(path, source)
     try:
         found = conll.read(path, source, False, where, report)
-    except ValueError as error:
-        if not columns:
-            raise
+    except conll.UnevenColumnsError as error:
         raise ValueError(f"{error} (running text is read with --running_text)") from error
 
-    beside = conll.cells_beside_words(path, source) if columns else ()
-    if beside and not beside & set(task.labels):
+    columns = conll.has_columns(path, source)
+    if columns and conll.tagged_share(path, source, task.labels) < _FEW:
         report.note(
-            "one word of each line is read, and none has a tag of the task beside it; if this is"
+            "one word of each line is read, and few have a tag of the task beside them; if this is"
             " running text, add --running_text"
         )
     return found

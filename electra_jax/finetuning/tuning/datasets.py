@@ -110,8 +110,8 @@ def prepare(
 
     Args:
       max_tokens: the longest row that the encoder can read; 0 means any length.
-      pretrained_tokens: of the longest rows of pre-training. Positions beyond them are new to the
-        encoder, which the report mentions; 0 means that there are none.
+      pretrained_tokens: of the longest rows of pre-training. Longer rows are new to the encoder,
+        which the report mentions; 0 means that there was no pre-training.
 
     Raises ValueError, with file and line where there is one, if the files do not fit the task.
     """
@@ -148,14 +148,12 @@ def prepare(
     buckets = batches.buckets(lengths, length, config.recipe.batch_size, config.run.lengths)
     if pretrained_tokens and lengths.max() > pretrained_tokens:
         # An encoder without a table of places reads rows of any length.
-        by_distance, by_place = (
-            "tokens so far from each other are new to it",
-            "places beyond are as that run began with them",
-        )
+        new = "tokens so far from each other are new to it"
+        if max_tokens:
+            new = "places beyond are as that run began with them"
         report.note(
             f"{task.name}: {(lengths > pretrained_tokens).sum():,} rows are longer than the"
-            f" {pretrained_tokens} tokens of pre-training;"
-            f" {by_place if max_tokens else by_distance}"
+            f" {pretrained_tokens} tokens of pre-training; {new}"
         )
 
     return PreparedTask(task, trained, dev, test, length, buckets, scale, report)

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from electra_jax import config as config_lib
 from electra_jax.core import meshes
@@ -57,8 +58,9 @@ class Model:
         """Returns an answer for each text.
 
         Args:
-          texts: for tagging, sentences as lists of words, or running text, in which
-            `tasks.running_text` finds them; for questions, the questions; else texts.
+          texts: for tagging, sentences as lists of words, each a list within the list, or running
+            text, in which `tasks.running_text` finds them; for questions, the questions; for all
+            others, texts.
           seconds: the second text of each pair; for questions, the texts with the answers.
 
         Returns, by the kind of the task:
@@ -66,8 +68,8 @@ class Model:
           multi_label: {'labels': [NAME, ...], 'scores': {NAME: probability}}.
           regression: a number on the scale of the labels of train, not held to their range.
           tagging: a tag for each word; of running text {'words': [WORD, ...], 'tags': [TAG, ...]}
-            and, if the tags are of entities, 'entities': [{'label', 'text', 'start', 'end'}, ...],
-            where text[start:end] is the entity.
+            and, if the task's metrics are of entities, 'entities': [{'label', 'text', 'start',
+            'end'}, ...], where text[start:end] is the entity.
           span: the answer as it stands in the text; '' if there is none.
 
         Raises ConfigError, one line, if the texts are not such as the task has.
@@ -139,7 +141,9 @@ class Model:
             )
 
         if kind == "tagging":
-            return [_tagged(number, sentence) for number, sentence in enumerate(texts)]
+            found = [_sentence(number, sentence) for number, sentence in enumerate(texts)]
+            _check_no_words(texts, found)
+            return found
         _check_strings(texts, "the list of texts")
         _check_strings(seconds if seconds is not None else (), "the list of second texts")
         if kind == "span":
@@ -238,12 +242,28 @@ def load(path: str | os.PathLike) -> Model:
     return Model(tuned, dataclasses.replace(task, labels=tuple(tuned.about["labels"])))
 
 
-def _tagged(number, sentence):
-    """An example of a list of words, or of running text."""
+def _sentence(number, sentence):
+    """An example of a list of words, or of running text. Raises ConfigError for anything else."""
     if isinstance(sentence, str):
-        return reading.tagged(sentence, str(number))
+        return reading.of_running_text(sentence, str(number))
+    is_array = isinstance(sentence, np.ndarray) and sentence.ndim == 1
+    if not (is_array or isinstance(sentence, list | tuple)):
+        raise config_lib.ConfigError(
+            f"sentence {number} is {sentence!r:.60}; give running text or a list of words"
+        )
     _check_strings(sentence, f"sentence {number}")
     return examples.TaggedExample(str(number), tuple(sentence))
+
+
+def _check_no_words(texts, found):
+    """Raises ConfigError for several texts of one word each, which are rather one sentence."""
+    if len(texts) > 1 and all(
+        example.text is not None and len(example.words) < 2 for example in found
+    ):
+        raise config_lib.ConfigError(
+            f"{len(texts)} texts of one word each would be tagged without their neighbours; give a"
+            " sentence of words as a list within the list"
+        )
 
 
 def _entities(text, tags):
