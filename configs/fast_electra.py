@@ -18,6 +18,8 @@ def get_config(size="small"):
     config = base.of(size, "fast_electra")
     config.objective.name = "frozen_generator"
     config.objective.update(first_temperature=2.0, temperature_decay=0.1)  # decay: share of the run
-    config.model.sharing = "none"  # the frozen generator keeps its own tables
+    # The frozen generator keeps its own tables. With "gdes" the discriminator adds to them instead
+    # of learning all of its own, which made a small one better (docs/experiments/discriminator.md).
+    config.model.sharing = "none"
     config.init.generator_from = "runs/generator"  # workdir of the first command
     return config
