@@ -186,7 +186,7 @@ QUESTIONS = (
         "In training, at half the rate; the rows that all read have 30 %.",
         {
             "half_mask_15": "15 %", HALF: "30 %",
-            AGAIN: "30 %, on another machine", "half_mask_50": "50 %, on that one",
+            AGAIN: "30 %, on the machine of the next", "half_mask_50": "50 %",
         },
         {"half_mask_15": 0.15, HALF: 0.3, "half_mask_50": 0.5},
         against=_half("half_mask_15") | _half("half_mask_50", of=AGAIN),
