@@ -86,8 +86,8 @@ QUESTIONS = (
         "Luck",
         "How far apart equal settings end: the reference once more, with other first weights, order"
         " of the text and masks, and the same generator; and at half the rate on another machine,"
-        " with all else the same. It rounds differently: an Intel Xeon without AMX, where the"
-        " others are an AMD EPYC. What it has trained is compared with what it has trained: width,"
+        " with all else the same. That is an Intel Xeon without AMX in the kept runs, the others an"
+        " AMD EPYC. What it has trained is compared with what it has trained: width,"
         " rows, 50 %, 85 %, length, `cls_context`, and `gdes` with a frozen generator.",
         {
             REFERENCE: "the reference", "another_draw": "another draw",
