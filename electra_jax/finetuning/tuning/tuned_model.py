@@ -87,7 +87,7 @@ class Model:
     def read_running_text(self, path: str, report: examples.Report) -> examples.Split:
         """The lines of a file as running text; see `reading.read_running_text`.
 
-        Raises ValueError, one line, if the task tags no words or the file has no text.
+        Raises ValueError, one line, if the task tags no words or the file holds records or no text.
         """
         return reading.read_running_text(self.task, path, report)
 
@@ -142,7 +142,7 @@ class Model:
 
         if kind == "tagging":
             found = [_sentence(number, sentence) for number, sentence in enumerate(texts)]
-            _check_no_words(texts, found)
+            _check_not_one_sentence(texts, found)
             return found
         _check_strings(texts, "the list of texts")
         _check_strings(seconds if seconds is not None else (), "the list of second texts")
@@ -255,7 +255,7 @@ def _sentence(number, sentence):
     return examples.TaggedExample(str(number), tuple(sentence))
 
 
-def _check_no_words(texts, found):
+def _check_not_one_sentence(texts, found):
     """Raises ConfigError for several texts of one word each, which are rather one sentence."""
     if len(texts) > 1 and all(
         example.text is not None and len(example.words) < 2 for example in found
