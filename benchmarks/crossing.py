@@ -64,7 +64,7 @@ def shallow_generator() -> ml_collections.ConfigDict:
     return tree
 
 
-ELECTRA = with_muon(tiny_paper.get_config)
+ELECTRA, ELECTRA_HALF = (with_muon(tiny_paper.get_config, rate=rate) for rate in (0.02, 0.01))
 KINDS = {
     "bert": Arm(with_muon(masked_lm.get_config, "tiny")),
     "electra": Arm(ELECTRA),
@@ -74,12 +74,24 @@ KINDS = {
     "electra_shallow": Arm(with_muon(shallow_generator)),
     "one_trunk": Arm(with_muon(section_3.shared, "all"), generator=WIDTH),
     "first_stage": Arm(with_muon(two_stage.get_config, "tiny,generator"), generator=WIDTH),
-    # At half of Muon's rate, with which a discriminator of few steps learns sooner.
-    "bert_half": Arm(with_muon(masked_lm.get_config, "tiny", rate=0.01)),
-    "electra_half": Arm(with_muon(tiny_paper.get_config, rate=0.01)),
-    "one_trunk_half": Arm(with_muon(section_3.shared, "all", rate=0.01), generator=WIDTH),
     "two_stage": Arm(
         with_muon(two_stage.get_config, "tiny,discriminator"), generator=WIDTH, after="first_stage"
+    ),
+    # At half of Muon's rate, with which a discriminator of few steps learns sooner.
+    "bert_half": Arm(with_muon(masked_lm.get_config, "tiny", rate=0.01)),
+    "electra_half": Arm(ELECTRA_HALF),
+    "electra_eighth_half": Arm(ELECTRA_HALF, generator=WIDTH // 8),
+    "electra_quarter_half": Arm(ELECTRA_HALF, generator=WIDTH // 4),
+    "electra_whole_half": Arm(ELECTRA_HALF, generator=WIDTH),
+    "electra_shallow_half": Arm(with_muon(shallow_generator, rate=0.01)),
+    "one_trunk_half": Arm(with_muon(section_3.shared, "all", rate=0.01), generator=WIDTH),
+    "first_stage_half": Arm(
+        with_muon(two_stage.get_config, "tiny,generator", rate=0.01), generator=WIDTH
+    ),
+    "two_stage_half": Arm(
+        with_muon(two_stage.get_config, "tiny,discriminator", rate=0.01),
+        generator=WIDTH,
+        after="first_stage_half",
     ),
     # At the demo's rate its generator collapses (docs/LOG.md).
     "adversarial": Arm(with_muon(adversarial.get_config, "tiny", rate=0.005), learning_rate=1e-3),
