@@ -27,8 +27,8 @@ if __name__ == "__main__":
 
 import ml_collections
 
-from benchmarks import crossing_page, equal_compute, kept_runs, section_3
-from benchmarks.crossing_page import BUDGETS, arm_of
+from benchmarks import crossing_page, crossing_runs, equal_compute, kept_runs, section_3
+from benchmarks.crossing_runs import BUDGETS, arm_of
 from electra_jax.configs import (
     adversarial,
     all_tokens_mlm,
@@ -118,7 +118,7 @@ def main() -> None:
         for budget in BUDGETS:
             equal_compute.train(ARMS, given, names(asked, budget))
 
-    found = crossing_page.collect(given.workdir, asked)
+    found = crossing_runs.collect(given.workdir, asked)
     crossing_page.write(found, given.page)
     print(f"{given.page}: {len(found.runs)} runs")
 

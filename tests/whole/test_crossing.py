@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from benchmarks import crossing, crossing_page, equal_compute
+from benchmarks import crossing, crossing_page, crossing_picture, crossing_runs, equal_compute
 
-KINDS = ("bert", "electra", "one_trunk", "bert_half", "electra_half", "two_stage")
+KINDS = ("bert", "electra", "one_trunk", "bert_half", "electra_half", "two_stage", "electra_whole")
 
 
 def write(workdir, results):
@@ -24,7 +24,7 @@ def write(workdir, results):
             folder = workdir / f"seed{seed}" / arm
             folder.mkdir(parents=True)
             (folder / "finished.json").write_text(json.dumps(content))
-    return crossing_page.collect(str(workdir), KINDS)
+    return crossing_runs.collect(str(workdir), KINDS)
 
 
 # Errors are 1 / sqrt(3) = 0.58 points each: 10 apart is resolved, 1 apart is not.
@@ -38,13 +38,21 @@ CROSSES = {
 }
 
 
+def page_of(found):
+    """The page as one line, so that words are found wherever its lines are broken."""
+    return " ".join(crossing_page.pages.text(crossing_page.blocks(found, "picture.png")).split())
+
+
 def test_where_electra_passes_bert_is_said_in_a_sentence(tmp_path):
     found = write(tmp_path, CROSSES)
-    assert crossing_page.answer(found, "chunk_accuracy") == (
-        "Chunk tags by a probe: ELECTRA is below BERT at 1 x; not resolved from BERT at 3 x; above"
-        " BERT at 10 x. From 1 x to 10 x ELECTRA less BERT changes by +20.0 ± 0.0 points."
+    assert crossing_page.answer(found, "electra") == (
+        "**ELECTRA, generator 1/2**, less BERT (MLM), in the mean of all measures: -10.0 ± 0.8,"
+        " **lower** at 1 x (lower in chunk tags by a probe); -1.0 ± 0.8, not resolved at 3 x; +10.0"
+        " ± 0.8, **higher** at 10 x (higher in chunk tags by a probe); from 1 x to 10 x +20.0 ±"
+        " 0.0, **higher** (higher in chunk tags by a probe)."
     )
-    page = crossing_page.pages.text(crossing_page.blocks(found, "picture.png"))
+    page = page_of(found)
+    assert "above BERT: ELECTRA, generator 1/2, at 10 x (+10.0 ± 0.8, higher)." in page
     assert "| BERT (MLM) | 60.0 ± 0.6 | 70.0 ± 0.6 | 80.0 ± 0.6 |" in page
     assert "| random weights | 30.0 ± 0.0 | 30.0 ± 0.0 | 30.0 ± 0.0 |" in page
     assert (
@@ -53,12 +61,48 @@ def test_where_electra_passes_bert_is_said_in_a_sentence(tmp_path):
     ) in page
 
 
+def test_where_no_arm_passes_bert_the_nearest_is_named(tmp_path):
+    below = {arm: scores for arm, scores in CROSSES.items() if not arm.endswith("_x10")}
+    page = page_of(write(tmp_path, below))
+    assert "no arm is above BERT at a budget that was tried. The nearest is ELECTRA" in page
+    assert "at 3 x (-1.0 ± 0.8, not resolved)." in page
+
+
+def test_the_mean_is_of_all_measures_of_a_run_that_has_all(tmp_path):
+    found = write(tmp_path, {"bert": [0.5, 0.6, 0.7]})
+    found.runs["bert", 1, 0]["measures"]["stsb"] = 0.1
+    found.runs["bert", 1, 1]["measures"]["stsb"] = 0.2
+    assert found.measures == ["stsb", "chunk_accuracy"]
+    assert found.values("bert", 1, "mean", [0, 1, 2]) == pytest.approx([0.3, 0.4])
+
+
+def test_measures_are_told_together_or_by_name(tmp_path):
+    found = write(tmp_path, {"bert": [0.5, 0.51], "electra": [0.7, 0.71]})
+    for (kind, *_), run in found.runs.items():
+        run["measures"]["stsb"] = 0.5 if kind == "bert" else 0.4
+    said = "(lower in STS-B by fine-tuning; higher in chunk tags by a probe)"
+    assert said in crossing_page.answer(found, "electra")
+    found.runs["electra", 1, 0]["measures"]["stsb"] = 0.6
+    found.runs["electra", 1, 1]["measures"]["stsb"] = 0.6
+    assert "(all higher)" in crossing_page.answer(found, "electra")
+
+
 def test_another_kind_of_electra_has_a_sentence_of_its_own(tmp_path):
     found = write(tmp_path, CROSSES | {"one_trunk": [0.69, 0.70, 0.71]})
-    said = "Chunk tags by a probe: ELECTRA (one trunk for both) is above BERT at 1 x."
-    assert crossing_page.answer(found, "chunk_accuracy", "one_trunk") == said
-    page = crossing_page.pages.text(crossing_page.blocks(found, "picture.png"))
-    assert f"- {said}" in page and page.index("ELECTRA is below") < page.index(said)
+    page, said = page_of(found), "- **ELECTRA, one trunk for both**, less BERT (MLM)"
+    assert f"{said}, in the mean of all measures: +10.0 ± 0.8, **higher** at 1 x (higher in" in page
+    assert page.index("- **ELECTRA, generator 1/2**") < page.index(said)
+
+
+def test_a_variant_is_held_against_electra_in_a_table_of_its_own(tmp_path):
+    found = write(tmp_path, CROSSES | {"electra_whole": [0.39, 0.40, 0.41]})
+    assert found.curves == ["bert", "electra"] and found.variants == ["electra_whole"]
+    page = page_of(found)
+    assert "## Variants of ELECTRA at 1 x" in page and "Variants of ELECTRA at 3 x" not in page
+    assert "| generator 1/1 | 40.0 ± 0.6 | 40.0 ± 0.6 |" in page
+    assert "| generator 1/1 | -10.0 ± 0.8, **lower** | -10.0 ± 0.8, **lower** |" in page
+    assert "less ELECTRA, generator 1/2, in the mean of all measures: -10.0 ± 0.8" in page
+    crossing_picture.draw(found)
 
 
 def test_a_distance_is_of_the_seeds_that_both_have(tmp_path):
@@ -68,7 +112,7 @@ def test_a_distance_is_of_the_seeds_that_both_have(tmp_path):
     assert found.mean("electra", 1, "chunk_accuracy").count == 3
     assert found.apart("two_stage", 3, "chunk_accuracy") is None  # BERT has no run there
     assert found.budgets == [1, 3] and found.kinds == ["bert", "electra", "two_stage"]
-    crossing_page.draw(found)
+    crossing_picture.draw(found)
 
 
 def test_an_arm_at_half_the_rate_is_compared_with_bert_at_half_the_rate(tmp_path):
@@ -76,26 +120,23 @@ def test_an_arm_at_half_the_rate_is_compared_with_bert_at_half_the_rate(tmp_path
     found = write(tmp_path, scores)
     assert found.apart("electra_half", 1, "chunk_accuracy").amount == pytest.approx(0.1)
     assert found.apart("bert_half", 1, "chunk_accuracy").amount == pytest.approx(0.2)  # of BERT's
-    said = "Chunk tags by a probe: ELECTRA (generator 1/2, half the rate) is"
-    assert crossing_page.answer(found, "chunk_accuracy", "electra_half").startswith(said)
-    page = crossing_page.pages.text(crossing_page.blocks(found, "picture.png"))
-    assert f"- {said}" in page
+    said = "- **ELECTRA, generator 1/2, half the rate**, less BERT (MLM), half the rate, in"
+    assert said in page_of(found)
 
 
 def test_an_arm_of_one_seed_is_in_the_tables_only(tmp_path):
     found = write(tmp_path, CROSSES | {"one_trunk": [0.9]})
-    page = crossing_page.pages.text(crossing_page.blocks(found, "picture.png"))
+    page = page_of(found)
     assert "| ELECTRA, one trunk for both | 90.0 | - | - |" in page
-    assert "ELECTRA (one trunk for both)" not in page
+    assert "**ELECTRA, one trunk for both**" not in page
 
 
 def test_arms_that_read_the_text_in_other_pieces_are_named(tmp_path):
     found = write(tmp_path, {"bert": [0.5], "bert_half": [0.7]})
-    page = crossing_page.pages.text(crossing_page.blocks(found, "picture.png"))
+    page = page_of(found)
     assert "Another vocabulary" not in page
     found.runs["bert_half", 1, 0]["text"]["tokens"] += 1
-    page = crossing_page.pages.text(crossing_page.blocks(found, "picture.png"))
-    assert "in another order, have: BERT (MLM), half the rate." in " ".join(page.split())
+    assert "in another order, have: BERT (MLM), half the rate." in page_of(found)
 
 
 def test_growth_is_taken_within_each_seed(tmp_path):
@@ -113,7 +154,7 @@ def test_growth_ends_where_both_have_runs(tmp_path):
     found = write(tmp_path, scores | {"electra_x3": [0.55]})
     assert found.budgets == [1, 3, 10] and found.ends("electra") == (1, 3)
     assert found.growth("electra", "chunk_accuracy").amount == pytest.approx(0.05)
-    page = crossing_page.pages.text(crossing_page.blocks(found, "picture.png"))
+    page = page_of(found)
     assert "| less BERT | 1 x | 3 x | 10 x | growth, first to last |" in page
 
 
@@ -125,7 +166,7 @@ def test_page_and_picture_are_written(tmp_path):
 
 def test_nothing_finished_is_said_in_one_line(tmp_path):
     with pytest.raises(SystemExit, match="no experiment.json"):
-        crossing_page.collect(str(tmp_path), KINDS)
+        crossing_runs.collect(str(tmp_path), KINDS)
     with pytest.raises(SystemExit, match=f"no run of {', '.join(KINDS)} is finished yet"):
         write(tmp_path, {})
 
@@ -138,11 +179,11 @@ def test_an_arm_costs_its_budget_whatever_its_steps_cost():
     assert found["electra"]["steps"] == 800 and found["electra_x10"]["steps"] == 8000
     one = 800 * found["electra"]["flops_per_row"]
     for kind in KINDS:
-        for budget in crossing_page.BUDGETS:
-            name = crossing_page.arm_of(kind, budget)
+        for budget in crossing_runs.BUDGETS:
+            name = crossing_runs.arm_of(kind, budget)
             cost = found[name]["steps"] * found[name]["flops_per_row"]
             if kind == "two_stage":
-                first = found[crossing_page.arm_of("first_stage", budget)]
+                first = found[crossing_runs.arm_of("first_stage", budget)]
                 assert first["steps"] == found[name]["steps"]
                 cost += first["steps"] * first["flops_per_row"]
             assert cost / one == pytest.approx(budget, rel=2e-3), name
@@ -155,4 +196,4 @@ def test_all_arms_have_the_same_optimizer_and_a_title():
         assert (optimizer.name, optimizer.muon_learning_rate) == ("muon", rate), kind
         assert arm.learning_rate == 4e-3 / slower, kind
         assert optimizer.weight_decay == 0.1, "with less, kernels grow with the budget"
-    assert set(crossing.KINDS) == {*crossing_page.TITLES, "first_stage"}
+    assert set(crossing.KINDS) == {*crossing_runs.TITLES, "first_stage", "first_stage_half"}

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the runs of `crossing.py` came to: scores by arm and budget, and how far apart two are.
+
+    finished.json of every run  ->  collect  ->  scores of a kind at a budget, by seed
+                                ->  its distance from its rival at that budget
+                                ->  how that distance grows from the smallest budget to the largest
+
+Two kinds are compared with the seeds that both have finished. What is written of it, and drawn, is
+in `crossing_page.py` and `crossing_picture.py`.
+"""
+
+import dataclasses
+import os
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+
+from benchmarks import kept_runs
+from benchmarks.equal_compute_blocks import REFERENCE
+from electra_jax.report import means
+
+BUDGETS = (1, 3, 10)  # times the FLOPs of --steps of ELECTRA
+BERT, BERT_HALF = "bert", "bert_half"
+ELECTRA_HALF = "electra_half"
+# The kinds that are followed through the budgets and held against BERT.
+CURVES = {
+    BERT: "BERT (MLM)",
+    REFERENCE: "ELECTRA, generator 1/2",
+    "one_trunk": "ELECTRA, one trunk for both",
+    BERT_HALF: "BERT (MLM), half the rate",
+    ELECTRA_HALF: "ELECTRA, generator 1/2, half the rate",
+    "one_trunk_half": "ELECTRA, one trunk for both, half the rate",
+}
+# Those that change one thing of ELECTRA with a generator of half the width, their rival.
+VARIANTS = {
+    "electra_eighth": "generator 1/8",
+    "electra_quarter": "generator 1/4",
+    "electra_whole": "generator 1/1",
+    "electra_shallow": "generator 1/2 of one layer",
+    "two_stage": "two stages",
+    "adversarial": "adversarial, a quarter of the rate",
+    "electra_15": "ELECTRA 15 %",
+    "replace_mlm": "Replace MLM",
+    "all_tokens_mlm": "All-Tokens MLM",
+    "electra_eighth_half": "generator 1/8, half the rate",
+    "electra_quarter_half": "generator 1/4, half the rate",
+    "electra_whole_half": "generator 1/1, half the rate",
+    "electra_shallow_half": "generator 1/2 of one layer, half the rate",
+    "two_stage_half": "two stages, half the rate",
+}
+TITLES = CURVES | VARIANTS
+
+# What pages call what `fine_tuned.py` and `frozen_encoder.py` measure. All are shares in 0..1, but
+# for STS-B, a correlation, and all are written in percent.
+MEASURES = {
+    "chunking": "chunks by fine-tuning",
+    "wikiann_en": "entities by fine-tuning",
+    "stsb": "STS-B by fine-tuning",
+    "chunk_accuracy": "chunk tags by a probe",
+    "subjectivity_accuracy": "subjectivity by a probe",
+    "pair_accuracy": "minimal pairs",
+}
+MEAN = "mean"  # of all measures, as the paper's figures have the mean of GLUE
+_NAME = re.compile(r"(?P<kind>.*?)(_x(?P<budget>\d+))?")
+
+
+def arm_of(kind: str, budget: int) -> str:
+    """The arm of a kind at a budget: `bert`, `bert_x3`, `bert_x10`."""
+    return kind if budget == 1 else f"{kind}_x{budget}"
+
+
+def rival(kind: str) -> str:
+    """What a kind is compared with: ELECTRA or BERT at its own rate; BERT at half, with BERT."""
+    half = kind.endswith("_half") and kind != BERT_HALF
+    if kind in VARIANTS:
+        return ELECTRA_HALF if half else REFERENCE
+    return BERT_HALF if half else BERT
+
+
+@dataclasses.dataclass(frozen=True)
+class FinishedBudgets:
+    """All finished runs."""
+
+    about: Mapping
+    runs: Mapping[tuple[str, int, int], Mapping]  # (kind, budget, seed) -> finished.json
+
+    @property
+    def kinds(self) -> list[str]:
+        """That have a finished run, in the order of the page."""
+        return [kind for kind in TITLES if any(kind == name for name, _, _ in self.runs)]
+
+    @property
+    def curves(self) -> list[str]:
+        """Those of them that are held against BERT, and BERT."""
+        return [kind for kind in self.kinds if kind in CURVES]
+
+    @property
+    def variants(self) -> list[str]:
+        """Those of them that are held against ELECTRA."""
+        return [kind for kind in self.kinds if kind in VARIANTS]
+
+    @property
+    def measures(self) -> list[str]:
+        """That a run has, in the order of the page."""
+        return [
+            name for name in MEASURES if any(name in run["measures"] for run in self.runs.values())
+        ]
+
+    @property
+    def budgets(self) -> list[int]:
+        """At which a run has finished."""
+        return sorted({budget for _, budget, _ in self.runs})
+
+    def ends(self, kind: str) -> tuple[int, int]:
+        """The smallest and the largest budget at which a kind and its rival share a seed."""
+        shared = [
+            budget
+            for budget in self.budgets
+            if {*self.seeds(kind, budget)} & {*self.seeds(rival(kind), budget)}
+        ]
+        return (shared[0], shared[-1]) if shared else (self.budgets[0], self.budgets[0])
+
+    def seeds(self, kind: str, budget: int) -> list[int]:
+        """That have finished."""
+        return sorted(seed for name, at, seed in self.runs if (name, at) == (kind, budget))
+
+    def values(self, kind: str, budget: int, name: str, seeds: Sequence[int]) -> list[float]:
+        """A measure, or the mean of all, of these seeds; those that have it."""
+        found = (self._score(self.runs[kind, budget, seed]["measures"], name) for seed in seeds)
+        return [value for value in found if value is not None]
+
+    def _score(self, measured, name):
+        """One measure or the mean of all; None where one is missing."""
+        if name != MEAN:
+            return measured.get(name)
+        each = [measured.get(measure) for measure in self.measures]
+        return None if None in each else statistics.fmean(each)
+
+    def mean(self, kind: str, budget: int, name: str) -> means.Mean | None:
+        """Over the seeds that have finished."""
+        values = self.values(kind, budget, name, self.seeds(kind, budget))
+        return means.mean(values) if values else None
+
+    def apart(self, kind: str, budget: int, name: str) -> means.Difference | None:
+        """A kind less its rival, over the seeds that both have finished at this budget."""
+        other = rival(kind)
+        both = sorted({*self.seeds(kind, budget)} & {*self.seeds(other, budget)})
+        one, two = (self.values(arm, budget, name, both) for arm in (kind, other))
+        if not one or len(one) != len(two):
+            return None
+        return means.difference(means.mean(one), means.mean(two), None)
+
+    def growth(self, kind: str, name: str) -> means.Difference | None:
+        """How much more a kind is above its rival at the larger of its `ends` than at the smaller.
+
+        Taken within each seed that has all four runs; None without any.
+        """
+        ends, both = self.ends(kind), (kind, rival(kind))
+        seeds = set.intersection(*({*self.seeds(arm, at)} for arm in both for at in ends))
+        less_at = [
+            [
+                one - two
+                for one, two in zip(*(self.values(arm, at, name, sorted(seeds)) for arm in both))
+            ]
+            for at in ends
+        ]
+        grown = [last - first for first, last in zip(*less_at)]
+        if not grown or ends[0] == ends[1]:
+            return None
+        nothing = means.Mean(0.0, 0.0 if len(grown) > 1 else None, len(grown))
+        return means.difference(means.mean(grown), nothing, None)
+
+    def flops(self, budget: int) -> float:
+        """Of a run at a budget."""
+        arm = self.about["arms"][REFERENCE]
+        return budget * arm["steps"] * arm["flops_per_row"] * self.about["rows"]
+
+    def untrained(self, name: str) -> means.Mean | None:
+        """Of ELECTRA's encoders before training."""
+        found = [self._score(run.get("untrained", {}), name) for run in self.runs.values()]
+        found = [value for value in found if value is not None]
+        return means.mean(found) if found else None
+
+
+def collect(workdir: str, kinds: Sequence[str]) -> FinishedBudgets:
+    """Reads what is finished of these kinds. Raises SystemExit if that is nothing."""
+    about, runs = kept_runs.experiment(workdir), {}
+    for name, content in kept_runs.finished(workdir).items():
+        named = _NAME.fullmatch(os.path.basename(name))
+        kind, budget = named["kind"], int(named["budget"] or 1)
+        if kind in kinds and kind in TITLES:
+            runs[kind, budget, content["seed"]] = content
+    if not runs:
+        raise SystemExit(f"{workdir}: no run of {', '.join(kinds)} is finished yet")
+    return FinishedBudgets(about, runs)
