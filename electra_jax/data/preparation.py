@@ -267,9 +267,10 @@ def _build(plan, progress, watcher, executor):
         records.write_manifest(plan.folder, manifest)
         shutil.rmtree(os.path.join(plan.folder, unit_files.UNITS))
 
+    count = manifest.totals
     progress(
-        f"prepared {manifest.totals['documents']:,} documents,"
-        f" {manifest.totals['tokens']:,} tokens, {manifest.totals['rows']:,} rows\n{phases.table()}"
+        f"prepared {count['documents']:,} documents, {count['tokens']:,} tokens,"
+        f" {count['rows']:,} rows, and {count['heldout_rows']:,} held out\n{phases.table()}"
     )
 
 

@@ -633,9 +633,14 @@ def test_two_runs_do_not_write_together(corpus, vocab):
 
 def test_progress_tells_the_beginning_and_the_end(corpus, vocab):
     lines = []
-    preparation.prepare(settings_for(corpus, vocab), str(corpus / "data"), lines.append)
+    path = preparation.prepare(settings_for(corpus, vocab), str(corpus / "data"), lines.append)
     assert lines[0].startswith(f"preparing text:{corpus}/*.txt in {corpus}/data/")
-    assert lines[-1].startswith("prepared 120 documents, ")
+    opened = records.open(path)
+    tokens, rows, heldout = (
+        opened.manifest.totals[name] for name in ("tokens", "rows", "heldout_rows")
+    )
+    said = f"prepared 120 documents, {tokens:,} tokens, {rows} rows, and {heldout} held out\n"
+    assert heldout > 0 and lines[-1].startswith(said)
 
 
 class Clock:
