@@ -9,7 +9,7 @@ Hub. To use your own text:
     python -m electra_jax.main --config=configs/base.py --workdir=runs/base \
         --config.data.source='text:corpus/*.txt'
 
-The discriminator has 109M parameters. The paper trained it in 4 days on 16 TPU v3 chips, to a GLUE
+The discriminator has 110M parameters. The paper trained it in 4 days on 16 TPU v3 chips, to a GLUE
 average of 85.1 on the dev sets; that run has not been repeated with this program.
 
 The file is in the order of the data flow: text, networks, objective, optimizer, schedule, devices,

@@ -157,8 +157,8 @@ def custom() -> ml_collections.ConfigDict:
     # names of the labels, joined by commas, one with a comma in it in "..."; '': those of train
     c.labels = ""
     c.separator = ","  # between several labels in one cell
-    # 'tsv' | 'csv' | 'jsonl' | 'parquet' | 'lines' | 'label_first': label, space, text; '': by file
-    # name
+    # 'tsv' | 'csv' | 'jsonl' | 'parquet' | 'lines' | 'label_first': label, space, text; 'conll' of
+    # tagging, 'squad' of span; '': by file name
     c.format = ""
     c.header = True  # whether the first line names the columns
     c.quotes = ""  # whether cells may be in "...": 'on' | 'off'; '': in CSV, but not in TSV

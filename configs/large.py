@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ELECTRA-Large as published, the run of 400,000 steps: 334M discriminator parameters.
+"""ELECTRA-Large as published, the run of 400,000 steps: 335M discriminator parameters.
 
     python -m electra_jax.main --config=configs/large.py --workdir=runs/large --config.mesh.fsdp=8
 
@@ -18,8 +18,9 @@ def get_config():
     config.model.embedding_size = 1024
     config.model.discriminator.update(layers=24, width=1024, heads=16, feed_forward=4096)
     config.model.generator.update(layers=24, width=256, heads=4, feed_forward=1024)
-    # For eight chips of v5e or v6e, or eight GPUs. It computes 32% more products; 'none' fits too
-    # on v5e-256, with 8 rows of 512 tokens a chip, and on v5p-64 (docs/scaling.md).
+    # For eight chips of v6e and, with schedule.accumulation=2, of v5e. It computes 32% more
+    # products; on eight H100 'dots' fits, and on v5e-256, with 8 rows of 512 tokens a chip, and on
+    # v5p-64 'none' (docs/scaling.md).
     config.model.remat = "full"
     config.objective.mask_rate = 0.25  # more than the other sizes
     config.schedule.steps = 400_000

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ELECTRA-Small as published: 13.5M discriminator parameters, 128 tokens per row, 1M steps.
+"""ELECTRA-Small as published: 13.6M discriminator parameters, 128 tokens per row, 1M steps.
 
     python -m electra_jax.main --config=configs/small.py --workdir=runs/small
 

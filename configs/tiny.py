@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The default and a demo: the documentation of installed packages, for two CPU cores.
+"""The demo: the documentation of installed packages, for two CPU cores.
 
     python -m electra_jax.main --config=configs/tiny.py
 

@@ -307,11 +307,14 @@ touch ~/electra_jax_run/installed"
   fi
   to_workers "$folder/electra_jax.tar.gz"
   if [[ $dry_run == no ]]; then rm -r "$folder"; fi
+  # Of an earlier copy only its own files go: text and runs in that folder stay.
   # shellcheck disable=SC2016 # the worker expands it
   on_workers "$environment"'
-rm -rf ~/electra_jax
 mkdir -p ~/electra_jax
-tar -xzf ~/electra_jax.tar.gz -C ~/electra_jax
+cd ~/electra_jax
+if [ -e ~/electra_jax_run/files ]; then tr "\n" "\0" <~/electra_jax_run/files | xargs -0 rm -f --; fi
+tar -xzf ~/electra_jax.tar.gz
+tar -tzf ~/electra_jax.tar.gz >~/electra_jax_run/files
 '"echo $(quoted "$commit") >~/electra_jax/electra_jax/_commit"'
 ~/electra_jax_venv/bin/python -m pip install --quiet -e "$HOME/electra_jax['"$extras"']"
 touch ~/electra_jax_run/installed'

@@ -304,6 +304,23 @@ def test_the_checkout_is_copied_as_it_stands(cloud):
     assert cloud.lines("installed") == [f"{home}/electra_jax[tpu,gcs]" for home in homes]
 
 
+def test_text_and_runs_in_the_folder_of_the_checkout_outlive_another_installation(cloud):
+    cloud("create", "--type=v4-8")
+    assert cloud("install").returncode == 0
+    code, run = (cloud.folder / "homes" / "0" / name for name in ("electra_jax", "electra_jax_run"))
+    for name in ("corpus/mine.txt", "runs/small/metrics.jsonl", "electra_jax/gone.py"):
+        (code / name).parent.mkdir(parents=True, exist_ok=True)
+        (code / name).write_text("mine")
+    with (run / "files").open("a") as files:
+        files.write("electra_jax/gone.py\n")  # a file of the checkout that a newer one lacks
+
+    assert cloud("install").returncode == 0
+    assert (code / "corpus" / "mine.txt").read_text() == "mine"
+    assert (code / "runs" / "small" / "metrics.jsonl").read_text() == "mine"
+    assert not (code / "electra_jax" / "gone.py").exists()
+    assert (code / "setup.py").read_bytes() == (ROOT / "setup.py").read_bytes()
+
+
 def test_a_wheel_is_installed_instead(cloud, tmp_path):
     wheel = tmp_path / "electra_jax-0.1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w"):
