@@ -23,7 +23,7 @@ from electra_jax import config as config_lib
 from electra_jax.cli import command
 from electra_jax.data import records
 from electra_jax.speed import dry_run
-from electra_jax.training import loop, opened, run_data
+from electra_jax.training import before_the_run, loop, opened, run_data
 
 _DRY_RUN = flags.DEFINE_bool(
     "dry_run", False, "Print parameters, FLOPs, memory, epochs and time, and stop."
@@ -45,8 +45,9 @@ def main(config: config_lib.Config, workdir: str) -> None:
 
     if _VERIFY.value:
         # Stages with the same row length share a folder.
-        for folder in dict.fromkeys(run_data.prepare(config, workdir)):
-            records.verify(folder, logging.info)
+        with before_the_run.alone_in(workdir):
+            for folder in dict.fromkeys(run_data.prepare(config, workdir)):
+                records.verify(folder, logging.info)
 
     loop.train(config, workdir)
 

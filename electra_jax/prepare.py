@@ -26,7 +26,7 @@ from electra_jax.cli import command
 from electra_jax.data import ray_workers, records
 from electra_jax.host import processes
 from electra_jax.report import data_summary
-from electra_jax.training import run_data
+from electra_jax.training import before_the_run, run_data
 
 _VERIFY = flags.DEFINE_bool(
     "verify_data", False, "Read every record file and compare checksums.", allow_override=True
@@ -52,10 +52,11 @@ def main(config: config_lib.Config, workdir: str) -> None:
         executor = ray_workers.making(_RAY.value)
 
     # Stages with the same row length share a folder.
-    for folder in dict.fromkeys(run_data.prepare(config, workdir, executor)):
-        if _VERIFY.value:
-            records.verify(folder, logging.info)
-        print(data_summary.text(folder))
+    with before_the_run.alone_in(workdir):
+        for folder in dict.fromkeys(run_data.prepare(config, workdir, executor)):
+            if _VERIFY.value:
+                records.verify(folder, logging.info)
+            print(data_summary.text(folder))
 
 
 if __name__ == "__main__":

@@ -18,11 +18,25 @@ from absl import logging
 from electra_jax import config as config_lib
 from electra_jax.config import fields
 from electra_jax.data import planning, text
-from electra_jax.host import buckets, processes, safe_files, staging
+from electra_jax.host import buckets, lock, processes, safe_files, staging
 from electra_jax.report import writers
 from electra_jax.training import errors
 from electra_jax.weights import starting_weights, warm_start
 from electra_jax.workdir import metadata, prepared_data, saved_config, starts
+
+
+@contextlib.contextmanager
+def alone_in(workdir: str) -> Iterator[None]:
+    """Holds the workdir while the block runs, so that no other run writes there; process 0 does.
+
+    Raises causes.MayPass, one line, if another run holds it.
+    """
+    with contextlib.ExitStack() as stack:
+        if processes.is_first():
+            path, what = os.path.join(workdir, staging.LOCK), f"workdir {staging.place(workdir)}"
+            stack.enter_context(lock.hold(path, what))
+            stack.enter_context(staging.locked(workdir, workdir, what))
+        yield
 
 
 @contextlib.contextmanager

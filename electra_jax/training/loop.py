@@ -22,7 +22,6 @@ from electra_jax.host import (
     cluster,
     compile_cache,
     ending,
-    lock,
     logs,
     peers,
     processes,
@@ -58,10 +57,8 @@ def train(
         before_the_run.check_starting_weights(config, workdir)
         stack.enter_context(before_the_run.full_disk_in_words(workdir))
         # Nothing is written before the lock is held, since another run may use this workdir.
-        if jax.process_index() == 0:
-            path, what = os.path.join(workdir, staging.LOCK), f"workdir {staging.place(workdir)}"
-            stack.enter_context(lock.hold(path, what))
-            stack.enter_context(staging.locked(workdir, workdir, what))
+        stack.enter_context(before_the_run.alone_in(workdir))
+        if processes.is_first():
             stack.enter_context(logs.file(os.path.join(workdir, "log.txt")))
 
         compile_cache.keep()

@@ -73,7 +73,7 @@ def open_workdir(
     Raises:
       ConfigError, CheckpointError: if nothing was trained here yet, if the run has other settings,
         if the devices do not divide a batch, if there is no checkpoint of this step, or if the
-        prepared data is gone.
+        prepared data is gone or other than the run was trained on.
     """
     cluster.check_chips_are_free()
     compile_cache.keep()
@@ -84,7 +84,9 @@ def open_workdir(
     folders = []
     if with_rows:
         prepared_data.check_folder(config.data)
-        folders = prepared_data.folders(prepared_data.RunData.of(config, workdir))
+        data = prepared_data.RunData.of(config, workdir)
+        folders = prepared_data.folders(data)
+        run_data.check_rows(data, folders)
         vocabulary = vocabulary_lib.load(os.path.join(folders[0], records.VOCABULARY))
     else:
         vocabulary = _vocabulary(config, workdir, directory)

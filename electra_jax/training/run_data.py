@@ -42,6 +42,7 @@ def prepare(
     if record is not None and not prepared_data.is_of(data, record):
         # The record belongs to other settings. If a run was trained with them, it keeps its record.
         folders = _from_source(data, executor)
+        check_rows(data, folders)
         if not begun:
             _record(data, folders)
         return folders
@@ -53,14 +54,14 @@ def prepare(
     gone = not begun and not processes.of_first(lambda: _all_folders_exist(data, record))
     if record is None or ((changed or gone) and not begun and not out_of_reach):
         folders = _from_source(data, executor)
-        _check_rows(data, folders)
+        check_rows(data, folders)
         _record(data, folders)
         return folders
 
     if changed:
         logging.info("%s; this run goes on with the data that was prepared for it", changed)
     folders = _as_recorded(data, record, executor)
-    _check_rows(data, folders)
+    check_rows(data, folders)
     manifest = records.read_manifest(folders[0])
     for line in preparation.warnings(manifest) if manifest.totals else ():
         logging.warning(line)
@@ -244,7 +245,11 @@ def _folder_on_all_processes(find, settings, root, executor=None) -> str:
     return folder
 
 
-def _check_rows(data, folders):
+def check_rows(data: prepared_data.RunData, folders: Sequence[str]) -> None:
+    """Raises ConfigError if the newest checkpoint was trained on other rows than in these folders.
+
+    There is one folder per stage.
+    """
     hashes = [prepared_data.identity(data, folder) for folder in folders]
     check_trained_on(hashes, data.workdir)
 

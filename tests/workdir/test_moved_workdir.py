@@ -13,8 +13,9 @@ from absl import flags as absl_flags
 
 import electra_jax
 from electra_jax import config as config_lib
-from electra_jax import score
+from electra_jax import main, prepare, score
 from electra_jax.data import builtin, records
+from electra_jax.host import causes, lock
 from electra_jax.speed import dry_run
 from electra_jax.training import opened as opened_lib
 from electra_jax.training import run_data, saved_state
@@ -244,12 +245,31 @@ def test_the_data_of_another_run_is_refused(tmp_path):
     (folder,) = run_data.prepare(config, str(tmp_path / "run"))
     trained_on(config, tmp_path / "run", folder)
     write_corpus(corpus, seed=1)
+    shorter = config_lib.parse(
+        small_run(f"text:{corpus}", str(tmp_path / "data"), data__sequence_length=24)
+    )
     run_data.prepare(config, str(tmp_path / "other"))
-    theirs = prepared_data.read(str(tmp_path / "other"))
-    mine = prepared_data.read(str(tmp_path / "run"))
-    prepared_data.save(dataclasses.replace(mine, stages=theirs.stages), str(tmp_path / "run"))
-    with pytest.raises(config_lib.ConfigError, match="was trained on prepared data"):
-        run_data.prepare(config, str(tmp_path / "run"))
+    run_data.prepare(shorter, str(tmp_path / "shorter"))
+    mine, theirs, of_other_settings = (
+        prepared_data.read(str(tmp_path / name)) for name in ("run", "other", "shorter")
+    )
+    for record in (dataclasses.replace(mine, stages=theirs.stages), of_other_settings):
+        prepared_data.save(record, str(tmp_path / "run"))
+        with pytest.raises(config_lib.ConfigError, match="was trained on prepared data"):
+            run_data.prepare(config, str(tmp_path / "run"))
+        with pytest.raises(config_lib.ConfigError, match="was trained on prepared data"):
+            opened_lib.open_workdir(config, str(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("command", [main, prepare])
+def test_a_workdir_that_a_run_holds_gets_no_record_of_others(command, tmp_path):
+    """Its own would be lost before its first checkpoint says what it was trained on."""
+    corpus = write_corpus(tmp_path / "corpus.txt")
+    config, workdir = config_lib.parse(small_run(f"text:{corpus}", "")), tmp_path / "run"
+    with lock.hold(str(workdir / "run.lock"), "it"), flags(verify_data=True):
+        with pytest.raises(causes.MayPass, match="in use by another run"):
+            command.main(config, str(workdir))
+    assert os.listdir(workdir) == ["run.lock"]
 
 
 def test_a_lost_record_is_written_again_from_the_same_source_alone(tmp_path):
