@@ -8,6 +8,7 @@ first three before anything is written.
 """
 
 import contextlib
+import dataclasses
 import errno
 import json
 import os
@@ -53,19 +54,35 @@ def full_disk_in_words(workdir: str) -> Iterator[None]:
         ) from error
 
 
-def compare_and_write_settings(config: config_lib.Config, workdir: str) -> None:
+def compare_and_write_settings(config: config_lib.Config, workdir: str) -> config_lib.Config:
     """Compares the settings with those of the run in the workdir, and writes config.json.
 
+    Returns the settings to go on with. These are the given ones, but for the section `init` of a
+    run that has a checkpoint: with what it began stays true, and nothing begins with it again.
     Raises ConfigError for settings with which this run cannot be continued.
     """
 
     def compare_and_write():
-        changed = saved_config.check_continuation(config, workdir)
-        saved_config.write(workdir, config)
-        return changed
+        kept, without_effect = _as_it_began(config, workdir)
+        changed = saved_config.check_continuation(kept, workdir)
+        saved_config.write(workdir, kept)
+        return [config_lib.to_tree(kept), changed, without_effect]
 
-    for change in processes.of_first(compare_and_write):
+    tree, changed, without_effect = processes.of_first(compare_and_write)
+    for change in changed:
         logging.info("changed since this run began: %s", change)
+    for change in without_effect:
+        logging.warning("%s changes nothing: this run goes on from its checkpoint", change)
+    return config_lib.parse(tree)
+
+
+def _as_it_began(config, workdir):
+    """The settings with the `init` of the run's newest checkpoint, and what that takes back."""
+    _, saved = saved_config.of_newest_checkpoint(workdir)
+    if saved is None:
+        return config, []
+    kept = dataclasses.replace(config, init=saved.init)
+    return kept, config_lib.differences(kept, config)[0]
 
 
 def check_names(section: fields.Data) -> None:

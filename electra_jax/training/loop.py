@@ -63,7 +63,7 @@ def train(
 
         compile_cache.keep()
         before_the_run.check_same_everywhere(config)
-        before_the_run.compare_and_write_settings(config, workdir)
+        config = before_the_run.compare_and_write_settings(config, workdir)
 
         # Before text is prepared for hours and a step is compiled, since a service may refuse.
         continues = bool(metadata.steps(metadata.directory(workdir)))

@@ -27,7 +27,7 @@ from electra_jax.host import processes
 from electra_jax.report import samples
 from electra_jax.step import evaluation, plans, train_step
 from electra_jax.training import budget, environment, feed, run_data, saved_state, streamed_data
-from electra_jax.weights import starting_weights, warm_start
+from electra_jax.weights import checkpoint, starting_weights, warm_start
 from electra_jax.workdir import metadata
 
 
@@ -171,7 +171,7 @@ def _build_run(config, workdir, mesh, records_by_stage) -> Run:
     restored = _restored(config, workdir, vocabulary, abstract, interval)
     if restored is not None:
         tree = dict(restored.tree)
-        interval = tree.pop("interval")
+        interval = tree.pop(checkpoint.INTERVAL)
         state = saved_state.with_spent(train_step.TrainState(**tree), restored.step, workdir)
         logging.info("resuming from step %d of %s", restored.step, workdir)
     else:

@@ -27,7 +27,7 @@ from electra_jax.core import metrics
 from electra_jax.host import processes, safe_files
 from electra_jax.step import train_step
 from electra_jax.training import budget
-from electra_jax.weights import checkpoint_series
+from electra_jax.weights import checkpoint, checkpoint_series
 from electra_jax.workdir import metadata
 
 SPENT = "spent.json"  # the note, in the workdir; see `note_spent`
@@ -44,7 +44,7 @@ def tree_of(state: train_step.TrainState, interval: metrics.Sums) -> dict:
     """What a checkpoint holds: the fields of the state, and the metric sums since the last log."""
     fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
     kept = {name: value for name, value in fields.items() if value is not None}
-    return kept | {"interval": interval}
+    return kept | {checkpoint.INTERVAL: interval}
 
 
 def note_spent(workdir: str, step: int, state: train_step.TrainState) -> None:

@@ -25,7 +25,7 @@ from electra_jax import config as config_lib
 from electra_jax.core import counters, trees
 from electra_jax.step import train_step
 from electra_jax.training import errors, runs, saved_state
-from electra_jax.weights import checkpoint_series
+from electra_jax.weights import checkpoint, checkpoint_series
 
 NON_FINITE_IN_A_ROW = 3  # non-finite steps in a row that end a run
 ROLLBACKS = 3  # how often a run goes back to the same checkpoint; the next spike ends it
@@ -112,7 +112,7 @@ def go_back(run: runs.Run, saved: checkpoint_series.Checkpoints, spike: Dispatch
         )
 
     tree = dict(restored.tree)
-    run.interval = tree.pop("interval")
+    run.interval = tree.pop(checkpoint.INTERVAL)
     state = train_step.TrainState(**tree)
     first = counters.to_int(jax.device_get(state.rows_seen))
     low_high = counters.from_int(spike.last_row + 1)

@@ -31,6 +31,7 @@ from electra_jax.core import trees
 from electra_jax.host import buckets, processes, safe_files, staging
 from electra_jax.workdir import metadata
 
+INTERVAL = "interval"  # the part with a run's metric sums since its last log line, by their names
 _READ_BACK_BYTES = 1 << 28  # arrays that are read back at once, beside those of the run
 
 
@@ -52,12 +53,15 @@ def restore(path: str, abstract: dict[str, Any]) -> Restored:
       path: the folder of the checkpoint.
       abstract: the tree of shapes, dtypes and shardings to load; the arrays are placed so.
 
+    Versions differ in their metrics: one of `INTERVAL` that a checkpoint lacks has summed nothing.
+
     Raises CheckpointError, whatever is wrong.
     """
     own = processes.agree(lambda: metadata.read(path), metadata.CheckpointError)
     # All processes follow the metadata of the first one: another copy may list other arrays.
     about = processes.of_first(lambda: own)
 
+    abstract, new_metrics = _without_new_metrics(abstract, about["digest"])
     if missing := [name for name in trees.flat(abstract) if name not in about["digest"]]:
         raise metadata.CheckpointError(
             f"{path} holds no {missing[0]} (and {len(missing)} such in all)"
@@ -67,7 +71,23 @@ def restore(path: str, abstract: dict[str, Any]) -> Restored:
     # All processes compute the digest together; each of them may have read another copy.
     found = digest(tree)
     processes.agree(functools.partial(check_digest, path, about, found), metadata.CheckpointError)
+    if new_metrics:
+        tree[INTERVAL] |= {name: _zeros(like) for name, like in new_metrics.items()}
     return Restored(about["step"], tree, about)
+
+
+def _without_new_metrics(abstract, digest):
+    """(the tree without metrics that this digest lacks, the shapes of those)."""
+    asked = abstract.get(INTERVAL, {})
+    new = {name: like for name, like in asked.items() if f"{INTERVAL}/{name}" not in digest}
+    kept = {name: like for name, like in asked.items() if name not in new}
+    # Without any metric in common the checkpoint is another one altogether, and refused.
+    return (abstract | {INTERVAL: kept}, new) if kept and new else (abstract, {})
+
+
+def _zeros(like):
+    """An array of zeros of this shape, placed as it says."""
+    return jax.jit(lambda: jnp.zeros(like.shape, like.dtype), out_shardings=like.sharding)()
 
 
 def digest_on_disk(path: str, tree: Any) -> dict[str, str]:

@@ -24,7 +24,7 @@ from electra_jax.report import writers
 from electra_jax.speed import dry_run, synthetic
 from electra_jax.step import plans
 from electra_jax.training import loop, runs
-from electra_jax.weights import checkpoint_series
+from electra_jax.weights import checkpoint_series, reading
 from electra_jax.workdir import metadata, saved_config
 from support.commands import command
 from support.corpus import finished_config, small_run
@@ -210,6 +210,17 @@ def test_a_run_goes_on_in_smaller_pieces(text, finished, tmp_path, caplog):
     assert "changed since this run began: schedule.accumulation: 1 -> 2" in caplog.text
     assert "resuming from step" in caplog.text
     assert final["loss"] == pytest.approx(finished[1]["loss"], rel=1e-5)
+
+
+def test_what_a_run_began_with_is_not_changed_by_a_later_start(text, finished, tmp_path, caplog):
+    """So its checkpoints and cards go on saying it truly."""
+    workdir = shutil.copytree(finished[0], tmp_path / "run")
+    shutil.rmtree(workdir / "checkpoints" / "6")
+    electra_jax.train(small_run(*text, init__from=str(tmp_path / "nowhere")), workdir)
+    assert "nowhere' changes nothing: this run goes on from its checkpoint" in caplog.text
+    assert "changed since this run began: init" not in caplog.text
+    assert json.loads((workdir / "config.json").read_text())["init"]["from"] == ""
+    assert reading.open(workdir).began_with == {}
 
 
 def test_a_second_run_on_the_workdir_is_refused(text, tmp_path):

@@ -87,6 +87,23 @@ def test_a_folder_of_any_name_gives_back_what_was_saved(name, tmp_path):
     assert is_step(newest(directory), 2)
 
 
+def test_a_metric_that_came_later_has_summed_nothing_and_one_that_is_gone_is_left(tmp_path):
+    first = {"loss": jnp.ones(2), "gone": jnp.ones(2)}
+    with checkpoint_series.Checkpoints(str(tmp_path), keep_last=9) as checkpoints:
+        checkpoints.save(1, tree(1) | {"interval": first}, ABOUT)
+    sums = trees.shapes_like({"loss": jnp.ones(2), "new/wiki": jnp.ones(2)})
+    with checkpoint_series.Checkpoints(str(tmp_path), keep_last=9) as checkpoints:
+        found = checkpoints.restore_latest(like() | {"interval": sums}).tree["interval"]
+        assert {name: [*x] for name, x in found.items()} == {"loss": [1, 1], "new/wiki": [0, 0]}
+        assert found["new/wiki"].sharding == found["loss"].sharding
+
+        # Other parts must be there, and one without any of these sums is no checkpoint of a run.
+        with pytest.raises(metadata.CheckpointError, match="none of the 1 checkpoints"):
+            checkpoints.restore_latest(like() | {"more": jax.ShapeDtypeStruct((2,), "float32")})
+        with pytest.raises(metadata.CheckpointError, match="none of the 1 checkpoints"):
+            checkpoints.restore_latest(like() | {"interval": {"new": sums["loss"]}})
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
