@@ -70,8 +70,14 @@ def begins(schedule: config_lib.Schedule) -> list[float]:
 
 
 def number(schedule: config_lib.Schedule, step: int, tokens: int, seconds: float) -> int:
-    """The number of the stage to which the next step belongs when this much is spent."""
-    spent = {"steps": step, "tokens": tokens, "minutes": seconds}[schedule.budget]
+    """The number of the stage to which the next step belongs when this much is spent.
+
+    After the last step it is the stage of that step: one whose share rounds up to the end of the
+    run takes none, and is not what the run ends with.
+    """
+    spent = {"steps": min(step, schedule.steps - 1), "tokens": tokens, "minutes": seconds}[
+        schedule.budget
+    ]
     return bisect.bisect_right(begins(schedule), spent) - 1
 
 

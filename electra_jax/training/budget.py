@@ -98,9 +98,9 @@ class Budget:
         return state
 
     def _count(self, step, seconds):
-        self.over = step >= self._schedule.steps or self._spent(seconds)
-        # Rounded as in the state, so that a run restored from it finds the same stage.
+        # Rounded as in the state, so that a run restored from it finds the same stage and end.
         seconds = float(np.float32(seconds))
+        self.over = step >= self._schedule.steps or self._spent(seconds)
         self.stage = stages.number(self._schedule, step, self._tokens, seconds)
 
     def metrics(self, step: int, row: Mapping[str, float | None]) -> dict[str, float]:

@@ -165,7 +165,7 @@ def _build_run(config, workdir, mesh, records_by_stage) -> Run:
     processes.agree(lambda: pipeline.check_room(records_by_stage), ValueError)
     programs = _programs(config, vocabulary, mesh, records_by_stage)
     plan = programs.plan
-    _warn_of_low_rate(plan, config.schedule, records_by_stage)
+    _warn_of_few_steps(plan, config.schedule, records_by_stage)
 
     abstract, interval = _shapes(plan, mesh), _zero_interval(plan)
     restored = _restored(config, workdir, vocabulary, abstract, interval)
@@ -324,10 +324,17 @@ def _programs(config, vocabulary, mesh, rows) -> _Programs:
     return programs
 
 
-def _warn_of_low_rate(plan, schedule, rows):
-    """Warns if the learning rate stays far below its peak during the whole run."""
+def _warn_of_few_steps(plan, schedule, rows):
+    """Warns of stages without a step, and of a learning rate that stays far below its peak."""
     real = [1 - found.manifest.wasted_fraction for found in rows]
     counts = stages.steps(schedule, plan.stages, real)
+    for stage, count in zip(plan.stages, counts or ()):
+        if not count:
+            logging.warning(
+                "the stage of %s from a share of %g on takes no step: another begins or the run"
+                " ends as soon; change schedule.stages, or raise schedule.%s",
+                stages.in_words(stage), stage.share, schedule.budget,
+            )  # fmt: skip
     if line := plan.peak_not_reached(counts and sum(counts)):
         logging.warning("%s", line)
 

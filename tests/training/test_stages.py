@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -326,7 +327,6 @@ def schedule(**changes):
     [
         (dict(steps=1000), [0, 700, 900]),
         (dict(steps=10), [0, 7, 9]),
-        (dict(steps=5), [0, 4, 5]),  # 3.5 and 4.5 steps are spent after the 4th and the 5th
         (dict(steps=9, budget="tokens", tokens=10**10), [0, 7 * 10**9, 9 * 10**9]),
         (dict(steps=9, budget="minutes", minutes=10.0), [0, 420, 540]),
     ],
@@ -340,6 +340,19 @@ def test_a_stage_begins_when_its_share_of_the_budget_is_spent(given, begins):
         assert stages.number(found, **spent | {name: begin + 1e-6 if number else 0}) == number
         if number:
             assert stages.number(found, **spent | {name: begin - 0.5}) == number - 1
+
+
+def test_a_stage_that_rounds_up_to_the_end_takes_no_step_and_no_run_ends_with_it(caplog):
+    found = schedule(stages=((0.7, 32, 8), (0.9, 16, 16)), steps=5)
+    assert stages.begins(found) == [0, 4, 5]  # 3.5 and 4.5 steps are spent after the 4th and 5th
+    numbers = [stages.number(found, step, 0, 0.0) for step in range(6)]
+    assert numbers == [0, 0, 0, 0, 1, 1]
+
+    kinds = [stages.Stage(0.0, 32, 8), *(stages.Stage(*stage) for stage in found.stages)]
+    plan = types.SimpleNamespace(stages=kinds, peak_not_reached=lambda steps: "")
+    runs._warn_of_few_steps(plan, found, [])
+    assert "the stage of 16 rows of 16 tokens from a share of 0.9 on takes no step" in caplog.text
+    assert "raise schedule.steps" in caplog.text and len(caplog.messages) == 1
 
 
 def test_rounding_delays_no_stage():
