@@ -107,7 +107,8 @@ def _check(config, data):
     """
     if not metadata.steps(metadata.directory(data.workdir)):
         starting_weights.check_paths(config.init)
-        warm_start.check_encoder(config)
+        starting_weights.check_parts(config)
+        warm_start.check_shapes(config)
         starting_weights.check_vocabularies(config)
 
     record = prepared_data.read(data.workdir)

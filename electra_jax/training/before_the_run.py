@@ -130,8 +130,9 @@ def check_places(workdir: str) -> None:
 def check_starting_weights(config: config_lib.Config, workdir: str) -> None:
     """Raises an error on all processes if a new run cannot find what it begins with.
 
-    These are the weights that the section `init` names, with an encoder of the run's shape and its
-    vocabulary, and the address of a vocabulary. A run that has a checkpoint needs neither any more.
+    These are the weights that the section `init` names, with averages or moments where it asks for
+    them, encoders of the run's shapes and its vocabulary, and the address of a vocabulary. A run
+    that has a checkpoint needs neither any more.
     """
     if processes.of_first(lambda: metadata.steps(metadata.directory(workdir))):
         return
@@ -139,7 +140,8 @@ def check_starting_weights(config: config_lib.Config, workdir: str) -> None:
     def look():
         staging.check(config.data.vocab, "data.vocab", config_lib.ConfigError)
         starting_weights.check_paths(config.init)
-        warm_start.check_encoder(config)
+        starting_weights.check_parts(config)
+        warm_start.check_shapes(config)
         starting_weights.check_vocabularies(config)
 
     processes.agree(look, ValueError, OSError, metadata.CheckpointError)

@@ -134,8 +134,11 @@ def start(config: config_lib.Config, workdir: str) -> Run:
     """
     for line in config_lib.unread(config):
         logging.warning("%s", line)
-    # First, so that a wrong batch size is refused before text is read for hours.
+    # First, so that a wrong batch size, or attention that these devices cannot compute, is refused
+    # before text is read for hours.
     mesh = plans.mesh(config, evaluates=True)
+    for stage in stages.distinct(config):
+        plans.networks_config(config, 1, mesh, stage.sequence_length)
 
     records_by_stage = _records_by_stage(config, workdir)
     try:

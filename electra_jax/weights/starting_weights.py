@@ -13,7 +13,7 @@ parameters is refused here; `warm_start` then puts the arrays into the run's fir
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -133,6 +133,46 @@ def check_paths(init: config_lib.Init) -> None:
         if not _is_folder(path):
             raise _nothing_there(setting, path)
         metadata.read(path)
+
+
+def newest_metadata(path: str) -> Iterator[Mapping]:
+    """Yields the metadata of a workdir's checkpoints, newest first, or those of one checkpoint."""
+    folder = metadata.directory(path)
+    if not metadata.steps(folder):
+        yield metadata.read(path)
+    for _, about in metadata.readable(folder):
+        yield about
+
+
+def check_parts(config: config_lib.Config) -> None:
+    """Raises ConfigError if the weights lack the averages or the moments that `init` asks for.
+
+    `open` refuses that too, but only when text has been prepared. The moments of Google's files are
+    left to it.
+    """
+    init = config.init
+    for setting, path in (("init.from", init.from_), ("init.generator_from", init.generator_from)):
+        path = staging.copied(path, setting, config_lib.ConfigError) if path else ""
+        if not path:
+            continue
+        if reading.is_foreign(path):
+            if init.weights == "ema":
+                raise config_lib.ConfigError(_NO_AVERAGES.format(path))
+            continue
+        for about in newest_metadata(path):
+            if init.weights == "ema" and not _holds(about, "ema"):
+                raise config_lib.ConfigError(_NO_AVERAGES.format(path))
+            if init.optimizer == "restored" and setting == "init.from":
+                named, trained = f"{setting}={path!r}", config_lib.parse_saved(about["config"])
+                if not _holds(about, "optimizer"):
+                    raise no_moments(named)
+                _check_name(named, config.optimizer.name, trained.optimizer.name)
+            break
+
+
+def _holds(about, part):
+    """Whether a checkpoint with these metadata has this part: `ema`, `optimizer`."""
+    return any(name.startswith(f"{part}/") for name in about["digest"])
 
 
 def check_vocabularies(config: config_lib.Config) -> None:
@@ -265,7 +305,7 @@ def _of_checkpoint(named, folder, wants, run) -> StartingWeights:
         )
 
     tokens = _grown_tokens(named, old, vocabulary)
-    averaged = any(name.startswith("ema/") for name in about["digest"])
+    averaged = _holds(about, "ema")
     if init.weights == "ema" and not averaged:
         raise config_lib.ConfigError(_NO_AVERAGES.format(folder))
 
@@ -273,7 +313,7 @@ def _of_checkpoint(named, folder, wants, run) -> StartingWeights:
     shapes = {part: reading_workdir.stored_shapes(trained, old, about["digest"], part)}
 
     moments = None
-    if wants and any(name.startswith("optimizer/") for name in about["digest"]):
+    if wants and _holds(about, "optimizer"):
         plan = plans.make_plan(trained_weights.portable(trained), old)
         theirs = [(phase.name, phase.trains) for phase in plan.objective.phases]
         _check_optimizer(named, run, trained.optimizer.name, theirs)
@@ -343,18 +383,22 @@ def _unlike(theirs, ours):
 
 def _check_optimizer(named, run, name, theirs):
     """Raises ConfigError unless moments come from the same optimizer over the same parameters."""
-    if name != run.optimizer:
-        raise config_lib.ConfigError(
-            f"init.optimizer='restored': {named} was trained with optimizer.name={name!r}, not"
-            f" {run.optimizer!r}; set that, or init.optimizer='fresh'"
-        )
-
+    _check_name(named, run.optimizer, name)
     ours = [(phase.name, phase.trains) for phase in run.phases]
     if theirs != ours:
         raise config_lib.ConfigError(
             f"init.optimizer='restored': {named} was trained in the phases"
             f" {', '.join(name for name, _ in theirs)}, this objective has others or trains other"
             " parameters in them; use init.optimizer='fresh'"
+        )
+
+
+def _check_name(named, ours, theirs):
+    """Raises ConfigError if the moments would be those of another optimizer."""
+    if ours != theirs:
+        raise config_lib.ConfigError(
+            f"init.optimizer='restored': {named} was trained with optimizer.name={theirs!r}, not"
+            f" {ours!r}; set that, or init.optimizer='fresh'"
         )
 
 

@@ -30,7 +30,6 @@ from electra_jax.host import staging
 from electra_jax.model import networks
 from electra_jax.step import plans, train_step
 from electra_jax.weights import growing, reading, starting_weights, trained_weights
-from electra_jax.workdir import metadata
 
 _TRUNKS = ("discriminator/encoder/", "encoder/")
 _ENCODER = "generator/encoder/"
@@ -76,35 +75,72 @@ def state(run: starting_weights.Beginning) -> train_step.TrainState:
     )
 
 
-def check_encoder(config: config_lib.Config) -> None:
-    """Raises ConfigError if the encoder that `init.from` names has another shape than this run's.
+def check_shapes(config: config_lib.Config) -> None:
+    """Raises ConfigError if the encoders that `init` names have other shapes than this run's.
 
-    `state` refuses it too, but only when the vocabulary is known, for which text may have been
+    `state` refuses them too, but only when the vocabulary is known, for which text may have been
     prepared for hours. Of a checkpoint only the metadata are read; one of which they cannot be read
-    is left to `state`.
+    is left to `state`, and so is a generator that no run of this package made.
     """
-    theirs = _shape_of_source(config.init.from_) if config.init.from_ else None
-    if theirs is None:
-        return
+    ours, init = _leaves(_any_vocabulary(config)), config.init
+    has_generator = config.objective.name not in (*config_lib.WITHOUT_GENERATOR, "electric")
 
-    found, fresh = _main_shapes(theirs), _main_shapes(_any_vocabulary(config))
-    for path in fresh:
-        if path.startswith(_TRUNKS) or path in found:
-            _check_shape(f"init.from={config.init.from_!r}", path, found, fresh)
+    if init.from_:
+        named, (shape, theirs) = f"init.from={init.from_!r}", _ahead("init.from", init.from_)
+        if shape is not None:
+            found, fresh = _main_shapes(shape), _main_shapes(_any_vocabulary(config))
+            for path in fresh:
+                if path.startswith(_TRUNKS) or path in found:
+                    _check_shape(named, path, found, fresh)
+        # A generator that is not taken as it is becomes the lowest layers of the main network.
+        if theirs and has_generator and init.missing_generator == "discriminator":
+            if not _same_encoder(theirs, "generator/", ours):
+                lower_layers(named, theirs, ours)
+
+    if init.generator_from and has_generator:
+        named = f"init.generator_from={init.generator_from!r}"
+        _, theirs = _ahead("init.generator_from", init.generator_from)
+        prefix = "generator/" if theirs and _has(theirs, "generator/") else "discriminator/"
+        # One without an encoder of its own is refused with other words.
+        if theirs and _has(theirs, f"{prefix}encoder/"):
+            for path in _encoder_paths(ours):
+                _check_generator(named, path, theirs.get(prefix + path), ours)
 
 
-def _shape_of_source(path):
-    """The shapes of the networks at a path, or None."""
-    path = staging.copied(path, "init.from", config_lib.ConfigError)
+def _ahead(setting, path):
+    """(the shapes of the networks at a path or None, their arrays without content by path).
+
+    The arrays are {} for weights that no run of this package made.
+    """
+    path = staging.copied(path, setting, config_lib.ConfigError)
     if reading.is_foreign(path):
-        return reading.shape(path)
+        return (reading.shape(path) if setting == "init.from" else None), {}
 
-    folder = metadata.directory(path)
-    if not metadata.steps(folder):
-        return _any_vocabulary(config_lib.parse_saved(metadata.read(path)["config"]))
-    for _, about in metadata.readable(folder):
-        return _any_vocabulary(config_lib.parse_saved(about["config"]))
-    return None
+    for about in starting_weights.newest_metadata(path):
+        trained = config_lib.parse_saved(about["config"])
+        shape = _any_vocabulary(trained)
+        held = {name.partition("/")[2] for name in about["digest"]}
+        return shape, {name: x for name, x in _leaves(shape).items() if name in held}
+    return None, {}
+
+
+def _leaves(shape):
+    """The parameters of both networks by path, as arrays that have a shape and no content."""
+    leaves = trees.flat(jax.eval_shape(lambda: networks.init(shape, jax.random.key(0))))
+    return {path: np.broadcast_to(np.float32(0), x.shape) for path, x in leaves.items()}
+
+
+def _encoder_paths(leaves):
+    """The paths of a generator's encoder, without its network's name."""
+    return [path.removeprefix("generator/") for path in leaves if path.startswith(_ENCODER)]
+
+
+def _same_encoder(theirs, prefix, ours):
+    """Whether one of their networks has an encoder of the shape of this run's generator."""
+    return all(
+        prefix + path in theirs and theirs[prefix + path].shape == ours[f"generator/{path}"].shape
+        for path in _encoder_paths(ours)
+    )
 
 
 def lower_layers(
@@ -293,14 +329,20 @@ def _generator(run, source, fresh):
     ]
 
     for path in needed:
-        theirs = found[path].shape if path in found else "not there"
-        if theirs != fresh[path].shape:
-            raise config_lib.ConfigError(
-                f"{source.named} has no generator of this shape: {path} is"
-                f" {theirs}, here {fresh[path].shape}; give model.generator the shapes of that run"
-            )
+        _check_generator(source.named, path.removeprefix("generator/"), found.get(path), fresh)
     logging.info("the generator is that of %s", source.named)
     return {path: found[path] for path in needed}
+
+
+def _check_generator(named, path, theirs, fresh):
+    """Raises ConfigError if a generator's parameter, named without its network, does not fit."""
+    ours = f"generator/{path}" if f"generator/{path}" in fresh else path  # a table that is shared
+    if theirs is None or theirs.shape != fresh[ours].shape:
+        there = "not there" if theirs is None else theirs.shape
+        raise config_lib.ConfigError(
+            f"{named} has no generator of this shape: {ours} is {there}, here"
+            f" {fresh[ours].shape}; give model.generator the shapes of that run"
+        )
 
 
 def _missing_generator(run, source, taken, fresh):

@@ -80,7 +80,7 @@ def test_a_vocabulary_that_is_trained_is_not_that_of_others(cased):
 
 @pytest.mark.parametrize("command", ["main", "main --dry_run"])
 def test_it_is_asked_before_text_is_prepared(cased, tmp_path, monkeypatch, command):
-    monkeypatch.setattr(warm_start, "check_encoder", lambda config: None)  # of another shape here
+    monkeypatch.setattr(warm_start, "check_shapes", lambda config: None)  # of another shape here
     tree = small_run("builtin", "", data__vocab="train:sentencepiece:64")
     tree.init["from"] = str(cased)
     config, workdir = config_lib.parse(tree), str(tmp_path / "run")

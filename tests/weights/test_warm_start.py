@@ -6,7 +6,8 @@ import pytest
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.report import writers
-from electra_jax.weights import exporting, reading
+from electra_jax.speed import dry_run
+from electra_jax.weights import exporting, reading, warm_start
 from electra_jax.workdir import metadata
 from support.corpus import small_run
 
@@ -116,6 +117,52 @@ def test_an_encoder_of_another_shape_is_refused_before_text_is_prepared(
     with pytest.raises(config_lib.ConfigError, match="no encoder of this shape: .* give model"):
         electra_jax.train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists() and not (tmp_path / "data").exists()
+
+
+FROZEN = {"objective__name": "frozen_generator", "model__sharing": "none"}
+
+
+@pytest.mark.parametrize(
+    ("named", "width", "settings", "message"),
+    [
+        ("generator_from", 16, FROZEN, "has no generator of this shape: generator/encoder/"),
+        (
+            "from",
+            16,
+            {"init__missing_generator": "discriminator"},
+            "init.missing_generator='discriminator': .* give model.generator the discriminator's",
+        ),
+        ("from", 32, {"init__weights": "ema"}, "init.weights='ema', but .* holds no averages"),
+        (
+            "from",
+            32,
+            {"init__optimizer": "restored", "optimizer__name": "adamw"},
+            "was trained with optimizer.name='reference_adamw', not 'adamw'",
+        ),
+        (None, 32, {"model__attention": "fused"}, "model.attention='fused'"),
+    ],
+)
+def test_what_settings_and_metadata_tell_is_refused_before_text_is_prepared(
+    text, first, tmp_path, named, width, settings, message
+):
+    config = stage(text, data__dir=str(tmp_path / "data"), **settings)
+    config.model.generator.width = width
+    if named:
+        config.init[named] = str(first[0])
+        with pytest.raises(config_lib.ConfigError, match=message):
+            dry_run.text(config_lib.parse(config), str(tmp_path / "run"))
+    with pytest.raises(config_lib.ConfigError, match=message):
+        electra_jax.train(config, tmp_path / "run")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_generator_that_the_discriminator_can_become_is_not_refused(text, first):
+    config = stage(text, init__missing_generator="discriminator")
+    config.init["from"] = str(first[0])
+    warm_start.check_shapes(config_lib.parse(config))
+    config.model.generator.layers = 4  # more than the discriminator has
+    with pytest.raises(config_lib.ConfigError, match="at most as many layers"):
+        warm_start.check_shapes(config_lib.parse(config))
 
 
 def test_a_folder_without_weights_is_refused(text, tmp_path):
