@@ -97,7 +97,22 @@ ONLY_WITH = {  # path -> (why it may have no effect, whether it has one in a con
         "it needs init.from or init.generator_from",
         lambda c: bool(c.init.from_ or c.init.generator_from),
     ),
-    "init.longer_positions": ("it needs init.from", lambda c: bool(c.init.from_)),
+    "init.longer_positions": (
+        "it needs init.from and model.positions='learned'",
+        lambda c: bool(c.init.from_) and c.model.positions == "learned",
+    ),
+    "model.dropout": (
+        "it needs model.dropout_bits=32, since 8 bits a decision make it 0",
+        lambda c: _drops(c.model.dropout, c.model.dropout_bits),
+    ),
+    "model.attention_dropout": (
+        "it needs model.dropout_bits=32, since 8 bits a decision make it 0",
+        lambda c: _drops(c.model.attention_dropout, c.model.dropout_bits),
+    ),
+    "logging.profile": (
+        "it needs more steps than schedule.steps: the run ends before",
+        lambda c: not c.logging.profile or c.logging.profile[0] <= c.schedule.steps,
+    ),
 }
 
 WITHOUT_GENERATOR = ("uniform_generator", "unigram_generator", "masked_lm")
@@ -146,7 +161,12 @@ def _is_default(config, path, value):
     if path == "model.generator":  # one of a size, or the shape of the main network
         sizes = [Network(*shape) for shape in _GENERATORS]
         return value in (*sizes, config.model.discriminator)
-    return value in declared(Config)[path].metadata["untouched"]
+    return value in declared(Config)[path].metadata.get("untouched", ())
+
+
+def _drops(rate, bits):
+    """Whether so many bits a decision make something of a rate above 0 (`layers.below`)."""
+    return rate == 0 or round(rate * 2**bits) > 0
 
 
 def _one_network_a_phase(config):

@@ -68,6 +68,13 @@ def _check_objective(c: Config) -> None:
             f" try {' or '.join(map(repr, allowed))}"
         )
 
+    least, _ = declared(Config)["objective.temperature"].metadata["bounds"]
+    if 0 < o.first_temperature < least:
+        raise ConfigError(
+            f"objective.first_temperature={o.first_temperature} is colder than {least:g}, the"
+            " least of objective.temperature; take 0 for one temperature from the start"
+        )
+
     alone = o.name in WITHOUT_GENERATOR  # `sharing` is not read then, which is a warning only
     if sharing == "all" and not alone and c.model.generator != c.model.discriminator:
         raise ConfigError(

@@ -204,6 +204,11 @@ def parse_saved(tree: Mapping[str, Any]) -> Config:
     return parse(config_lib.completed(tree, finetune.get_config().to_dict()))
 
 
+def usual() -> Config:
+    """The settings of configs/finetune.py."""
+    return parse(finetune.get_config().to_dict())
+
+
 def differences(old: Config, new: Config) -> list[str]:
     """Returns the changes that are not allowed when results of `old` are continued, as text."""
     return config_lib.differences(old, new, RESUMABLE)[1]

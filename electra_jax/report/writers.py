@@ -85,11 +85,12 @@ class TensorBoard:
     """Writes scalars `train/NAME` and `eval/NAME` into one event file of `directory`.
 
     Args:
-      drop_after: the step from which a run resumes. TensorBoard then hides later steps of older
-        event files in the directory.
+      drop_after: the step from which a run goes on. Where the directory has older event files, as
+        of a start that was killed before its first checkpoint, TensorBoard hides later steps of
+        them.
     """
 
-    def __init__(self, directory: str | os.PathLike, drop_after: int | None = None):
+    def __init__(self, directory: str | os.PathLike, drop_after: int = 0):
         # Where torch is installed, this imports it: nearly half of what a command imports.
         from tensorboardX import event_file_writer  # noqa: PLC0415 - only a run that trains needs it
         from tensorboardX.proto import event_pb2, summary_pb2  # noqa: PLC0415 - as above
@@ -97,6 +98,7 @@ class TensorBoard:
         self._events, self._summaries = event_pb2, summary_pb2
         directory = os.fspath(directory)
         os.makedirs(directory, exist_ok=True)
+        has_older = bool(os.listdir(directory))
 
         # The plain event writer of tensorboardX, not its SummaryWriter, which passes events to a
         # thread through a short queue: a full disk would end the thread and then block the run.
@@ -104,7 +106,7 @@ class TensorBoard:
         self._file = event_file_writer.EventsWriter(
             os.path.join(directory, "events"), f".{os.getpid()}.{time.time_ns()}"
         )
-        if drop_after is not None:
+        if has_older:
             start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
             self._put(event_pb2.Event(step=drop_after + 1, session_log=start))
 

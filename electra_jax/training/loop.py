@@ -70,7 +70,8 @@ def train(
         senders = stack.enter_context(services.opened(config, workdir, continues))
 
         run = runs.start(config, workdir)
-        stack.callback(run.records.close)
+        for stage in run.stages:
+            stack.callback(stage.records.close)
         stop = stack.enter_context(signals.stop_on_signals())
         return _train(run, stop, (*extra_writers, *senders))
 

@@ -61,7 +61,7 @@ class Output:
             run_facts.note_start(run)
             self._tensorboard = None
             if self._c.logging.tensorboard:
-                self._open_tensorboard(run.step if run.restored else None)
+                self._open_tensorboard(run.step)
         self._watch = self._new_watch()
 
         self._pace = pace.Pace(LIVE_SECONDS, LIVE_SHARE)  # of drawings of the page

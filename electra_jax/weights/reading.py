@@ -59,9 +59,15 @@ def open(
     path = os.path.normpath(path)
     parent, name = os.path.split(path)
     if os.path.basename(parent) == staging.CHECKPOINTS and name.isdecimal():
+        if step not in (None, int(name)):
+            raise config_lib.ConfigError(f"step={step}, but {path} is one checkpoint; leave it out")
         return reading_workdir.read(os.path.dirname(parent), int(name), data_dir)
     if metadata.steps(metadata.directory(path)):
         return reading_workdir.read(path, step, data_dir)
+    if step is not None and os.path.exists(path):
+        raise config_lib.ConfigError(
+            f"step={step} chooses a checkpoint of a workdir, and {path} is none; leave it out"
+        )
     if orbax_export.is_one(path):
         return _of_export(path)
     if folders := reading_foreign.hugging_face_folders(path):

@@ -11,6 +11,7 @@ moments with init.optimizer='restored'. Everything that can be refused without l
 parameters is refused here; `warm_start` then puts the arrays into the run's first state.
 """
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping
@@ -132,7 +133,22 @@ def check_paths(init: config_lib.Init) -> None:
             continue
         if not _is_folder(path):
             raise _nothing_there(setting, path)
+        _refuse_tuned(setting, path)
         metadata.read(path)
+
+
+def _refuse_tuned(setting, path):
+    """Raises ConfigError if a path is that of a task that fine-tuning has left, or its weights."""
+    weights = os.path.join(path, "weights")
+    newest = [os.path.join(weights, str(number)) for number in metadata.steps(weights)[-1:]]
+    for folder in (path, *newest):
+        with contextlib.suppress(metadata.CheckpointError):
+            if task := metadata.read(folder).get("task"):
+                raise config_lib.ConfigError(
+                    f"{setting}={path!r} holds weights that were fine-tuned for {task}, and a run"
+                    " begins with those of pre-training; name the workdir or export that the task"
+                    " was tuned from"
+                )
 
 
 def newest_metadata(path: str) -> Iterator[Mapping]:

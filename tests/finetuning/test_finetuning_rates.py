@@ -127,3 +127,24 @@ def test_a_grid_holds_what_the_recipe_may_hold(grid, message):
     with pytest.raises(config_lib.ConfigError, match=message) as refused:
         finetuning_config.parse(tree)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, []),
+        ({"tasks": "cola,squad", "span.head": "plain"}, []),
+        ({"tasks": "cola", "span.head": "plain"}, ["span.head='plain'"]),
+        ({"custom.train": "my.tsv", "custom.kind": "classification"}, ["custom.train='my.tsv'"]),
+        (
+            {"grid.learning_rates": (1e-4,), "recipe.learning_rate": 5e-5},
+            ["recipe.learning_rate=5e-05"],
+        ),
+        ({"grid.epochs": (3,), "recipe.epochs": 5}, ["recipe.epochs=5"]),
+    ],
+)
+def test_a_setting_of_fine_tuning_that_changes_nothing_is_named(changed, said):
+    tree = corpus.load_config("finetune")
+    tree.update_from_flattened_dict(changed)
+    lines = choices.unread(finetuning_config.parse(tree))
+    assert [line.partition(" changes nothing: ")[0] for line in lines] == said

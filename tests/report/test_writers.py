@@ -154,6 +154,15 @@ def test_tensorboard_hides_what_lies_beyond_the_step_resumed_from(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2  # the second start did not write over the first
 
 
+def test_tensorboard_hides_what_a_start_wrote_that_was_killed_before_it_saved(tmp_path):
+    killed = writers.TensorBoard(tmp_path)
+    killed.write(5, "train", {"loss": 1.5})
+    writers.TensorBoard(tmp_path).close()
+    killed.close()
+    starts = [event.step for event in events_of(tmp_path) if event.session_log.status]
+    assert starts == [1]
+
+
 TRAIN = {
     "loss": 24.1234,
     "gen_loss": 8.1,

@@ -278,6 +278,9 @@ def test_a_setting_is_named_where_it_changes_nothing_and_nowhere_else(name):
         ("schedule.spike_factor", 9.0, "schedule.on_spike", "skip"),
         ("init.weights", "raw", "init.from", "runs/a"),
         ("init.longer_positions", "fresh", "init.from", "runs/a"),
+        ("model.dropout", 0.001, "model.dropout_bits", 32),
+        ("model.attention_dropout", 0.0019, "model.dropout_bits", 32),
+        ("logging.profile", (10**6, 10**6 + 1), "schedule.steps", 10**6),
     ],
 )
 def test_a_setting_that_needs_another_one_is_named_without_it(path, value, partner, use):
@@ -288,6 +291,13 @@ def test_a_setting_that_needs_another_one_is_named_without_it(path, value, partn
     (line,) = config_lib.unread(_base_with(changed))
     assert line.startswith(f"{path}={value!r} changes nothing: it needs ") and partner in line
     assert config_lib.unread(_base_with({path: value, partner: use})) == []
+
+
+def test_rotary_positions_are_not_made_longer():
+    given = {"init.from": "runs/a", "init.longer_positions": "fresh"}
+    (line,) = config_lib.unread(_base_with(given | {"model.positions": "rotary"}))
+    assert "needs init.from and model.positions='learned'" in line
+    assert config_lib.unread(_base_with(given)) == []
 
 
 def _base_with(values):

@@ -165,6 +165,15 @@ def test_a_generator_that_the_discriminator_can_become_is_not_refused(text, firs
         warm_start.check_shapes(config_lib.parse(config))
 
 
+def test_a_step_is_asked_of_a_workdir_alone(first, tmp_path):
+    exporting.write(reading.open(first[0]), str(tmp_path / "export"), "orbax")
+    assert reading.open(first[0], step=2).step == 2
+    assert reading.open(first[0] / "checkpoints" / "2", step=2).step == 2
+    for path, step in ((tmp_path / "export", 2), (first[0] / "checkpoints" / "2", 1)):
+        with pytest.raises(config_lib.ConfigError, match=f"step={step}.* leave it out"):
+            reading.open(path, step=step)
+
+
 def test_a_folder_without_weights_is_refused(text, tmp_path):
     config = stage(text, init__generator_from=str(tmp_path / "nowhere"))
     with pytest.raises(config_lib.ConfigError, match="init.generator_from='.*nowhere' is neither"):

@@ -102,6 +102,29 @@ def tasks_in_order(config: finetuning_config.Config) -> list[str]:
     return ordered
 
 
+def unread(config: finetuning_config.Config) -> list[str]:
+    """One line, with the reason, for each setting that was given and has no effect."""
+    c, lines = config, []
+    kinds = {datasets.task_named(c, name).kind for name in c.task_names}
+
+    def says(path, value, reason):
+        lines.append(f"{path}={value!r} changes nothing: {reason}")
+
+    if c.custom.train and "custom" not in c.task_names:
+        says("custom.train", c.custom.train, f"tasks={c.tasks!r} does not name the task custom")
+    if c.grid.learning_rates and c.recipe.learning_rate:
+        says("recipe.learning_rate", c.recipe.learning_rate, "grid.learning_rates takes its place")
+    if c.grid.epochs and c.recipe.epochs:
+        says("recipe.epochs", c.recipe.epochs, "grid.epochs takes its place")
+
+    usual = finetuning_config.usual().span
+    for field in dataclasses.fields(c.span):
+        value = getattr(c.span, field.name)
+        if "span" not in kinds and value != getattr(usual, field.name):
+            says(f"span.{field.name}", value, f"no task of tasks={c.tasks!r} is of kind 'span'")
+    return lines
+
+
 def points(
     config: finetuning_config.Config, encoder: encoders.LoadedEncoder, epochs: int
 ) -> list[GridPoint]:

@@ -19,7 +19,7 @@ def text(config: finetuning_config.Config, workdir: str) -> str:
     mesh = choices.mesh(config)
     encoder = encoders.read(config, workdir, mesh)
 
-    lines, total, remarks = [_HEAD], 0.0, []
+    lines, total, remarks = [_HEAD], 0.0, choices.unread(config)
     for name in choices.tasks_in_order(config):
         task = datasets.task_named(config, name)
         prepared = datasets.prepare(

@@ -60,6 +60,8 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
             "fine-tuning runs in one process; start it on one host, whose devices it all uses"
         )
 
+    for line in choices.unread(config):
+        logging.warning("%s", line)
     names, mesh = choices.tasks_in_order(config), choices.mesh(config)
     encoder = encoders.read(config, workdir, mesh)
     folder = run_folder.folder_of(config, workdir)
