@@ -56,12 +56,14 @@ class PeerGroup:
         self._over = False  # all have said that they end, so a closed connection is no death
         self._failure: tuple[str, int] | None = None  # of this one: line to print, exit code
         self._stepping = threading.Lock()
-        self._step, self._stop_at = -1, None
+        # How often the run has gone back and the step: what all processes pass in this order.
+        self._at: tuple[int, int] = (0, -1)
+        self._stop_at: tuple[int, int] | None = None
 
         # What only the first process knows.
         self._said: dict[int, dict] = {}
         self._failed: dict[int, tuple[float, str]] = {}
-        self._counted: dict[int, int] | None = None
+        self._counted: dict[int, tuple[int, int]] | None = None
         self._asked_by = ""
         self._ends_at = float("inf")
 
@@ -117,8 +119,16 @@ class PeerGroup:
         """
         # `_on_count` holds this lock until the step to stop at is known.
         with self._stepping:
-            self._step = step
-            return self._stop_at is not None and step >= self._stop_at
+            self._at = (self._at[0], step)
+            return self._stop_at is not None and self._at >= self._stop_at
+
+    def goes_back(self, step: int) -> None:
+        """Says that the run goes back to this step, as it does on every process.
+
+        A step at which to stop that was known before counts as reached with the next one.
+        """
+        with self._stepping:
+            self._at = (self._at[0] + 1, step)
 
     def failing(self, text: str, why: str = "") -> None:
         """Tells the others that this process ends with an error, before it cleans up anything.
@@ -221,16 +231,17 @@ class PeerGroup:
     def _on_count(self, _):
         # From here to `_on_stop_at` this process does not get past `reached`.
         self._stepping.acquire()
-        self._to_first({"kind": "counted", "step": self._step})
+        self._to_first({"kind": "counted", "at": self._at})
 
-    def _on_counted(self, number, step):
-        self._counted[number] = step
+    def _on_counted(self, number, at):
+        self._counted[number] = tuple(at)
         if len(self._counted) == len(self._names):
-            stop_at = max(self._counted.values()) + 1
-            self._to_all({"kind": "stop_at", "step": stop_at, "why": self._asked_by})
+            times_back, step = max(self._counted.values())
+            stop_at = (times_back, step + 1)
+            self._to_all({"kind": "stop_at", "at": stop_at, "why": self._asked_by})
 
-    def _on_stop_at(self, _, step, why):
-        self._stop_at = step
+    def _on_stop_at(self, _, at, why):
+        self._stop_at, (_, step) = tuple(at), at
         self._stepping.release()
         logging.info("%s: saving and stopping at step %d or before it", why, max(step, 1))
 

@@ -86,6 +86,12 @@ class Stop:
             self.ends_early()
         return stops
 
+    def goes_back(self, step: int) -> None:
+        """Says that the run goes back to this step, on all processes."""
+        group = peers.group()
+        if group is not None:
+            group.goes_back(step)
+
     def ends_early(self) -> None:
         """Says that all processes now save and end, and that the run has more to do."""
         self.no_more_steps()

@@ -57,7 +57,8 @@ class AllTokensMLM(replace_mlm.ReplaceMLM):
         )
         gate_BL = networks.gate(params["discriminator"]["copy"], vectors_BLE)
         losses_BL = copied_loss(losses_BL, gate_BL, ~made.replaced_BL)
-        # The network's best guess: the token that it sees if the gate is open, else the softmax's.
+        # What the gate takes: the token that it sees, or the softmax's best. That is the best guess
+        # of the mixture, unless both are nearly as likely.
         hits_BL = jnp.where(gate_BL > 0, ~made.replaced_BL, hits_BL)
 
         sums = {

@@ -331,6 +331,7 @@ class _Loop:
         run = self._run
         with self._budget.clock.paused():
             spikes.go_back(run, self._saved, spike)
+        self._stop.goes_back(run.step)
         # A newer one may have been damaged: it is set aside then, and its step is not saved.
         self._saved_step = self._saved.time.complete = run.step
         self._checks.forget()

@@ -160,6 +160,41 @@ def test_all_stop_at_one_step_though_some_are_ahead():
         part(run)
 
 
+def test_all_stop_with_the_next_step_if_the_run_goes_back_when_a_stop_is_asked():
+    """A spike takes them from step 20 to 10: nobody trains up to the old step once more."""
+    for asker in range(3):
+        run, begun = groups(), threading.Barrier(3)
+
+        def steps(number, group, asker=asker, begun=begun):
+            begun.wait()
+            passed = [*range(1, 21), *range(11, 100_000)]
+            for count, step in enumerate(passed):
+                if number == asker and count == 19:
+                    group.ask_stop("SIGTERM")
+                if count == 20:
+                    group.goes_back(10)
+                if group.reached(step):
+                    return count
+            return None
+
+        stopped = on_each(run, steps)
+        assert len(set(stopped)) == 1, stopped
+        part(run)
+
+
+def test_a_step_to_stop_at_is_reached_once_the_run_has_gone_back():
+    run = groups()
+    assert on_each(run, lambda _, group: group.reached(250)) == [False] * 3
+    run[0].ask_stop("SIGTERM")
+    for group in run:
+        while not group.is_stopping():
+            threading.Event().wait(0.001)
+    for group in run:
+        group.goes_back(200)  # before any has come to step 251
+    assert on_each(run, lambda _, group: group.reached(201)) == [True] * 3
+    part(run)
+
+
 def test_what_each_says_comes_to_all_in_order():
     run = groups()
 
