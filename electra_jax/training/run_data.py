@@ -39,34 +39,38 @@ def prepare(
     prepared_data.check_folder(config.data)
     data = prepared_data.RunData.of(config, workdir)
     record, begun = recorded(workdir)
-    if record is not None and not prepared_data.is_of(data, record):
-        # The record belongs to other settings. If a run was trained with them, it keeps its record.
-        folders = _from_source(data, executor)
+
+    if record is not None and _goes_on_with(data, record, begun):
+        folders = _as_recorded(data, record, executor)
         check_rows(data, folders)
-        if not begun:
-            _record(data, folders)
+        manifest = records.read_manifest(folders[0])
+        for line in preparation.warnings(manifest) if manifest.totals else ():
+            logging.warning(line)
+        processes.of_first(lambda: prepared_data.keep_vocabulary(workdir, folders[0]))
         return folders
 
-    changed = (
-        "" if record is None else processes.of_first(lambda: prepared_data.changed(data, record))
-    )
-    out_of_reach = bool(changed) and not processes.of_first(lambda: _in_reach(data))
-    gone = not begun and not processes.of_first(lambda: _all_folders_exist(data, record))
-    if record is None or ((changed or gone) and not begun and not out_of_reach):
-        folders = _from_source(data, executor)
-        check_rows(data, folders)
-        _record(data, folders)
-        return folders
+    folders = _from_source(data, executor)
+    check_rows(data, folders)
+    if record is None or not begun:  # a run that was trained with other settings keeps its record
+        processes.of_first(lambda: prepared_data.write(data, folders))
+    return folders
+
+
+def _goes_on_with(data, record, begun):
+    """Whether a run takes the rows that it recorded, and not those of its source as it is now."""
+    if not prepared_data.is_of(data, record):
+        return False
+
+    changed = processes.of_first(lambda: prepared_data.changed(data, record))
+    if not begun:
+        gone = not processes.of_first(lambda: _all_folders_exist(data, record))
+        out_of_reach = bool(changed) and not processes.of_first(lambda: _in_reach(data))
+        if (changed or gone) and not out_of_reach:
+            return False
 
     if changed:
         logging.info("%s; this run goes on with the data that was prepared for it", changed)
-    folders = _as_recorded(data, record, executor)
-    check_rows(data, folders)
-    manifest = records.read_manifest(folders[0])
-    for line in preparation.warnings(manifest) if manifest.totals else ():
-        logging.warning(line)
-    processes.of_first(lambda: prepared_data.keep_vocabulary(workdir, folders[0]))
-    return folders
+    return True
 
 
 def data_settings(data: prepared_data.RunData) -> Iterator[planning.Settings]:
@@ -139,15 +143,9 @@ def _has_trained(workdir):
     return False
 
 
-def _record(data, folders):
-    """Process 0 writes which data the run has."""
-    processes.of_first(lambda: prepared_data.write(data, folders))
-
-
 def _all_folders_exist(data, record):
-    """Whether every folder of rows that the record names exists; True without a record."""
-    parts = () if record is None else record.stages
-    return all(prepared_data.folder(data, part) is not None for part in parts)
+    """Whether every folder of rows that the record names exists."""
+    return all(prepared_data.folder(data, part) is not None for part in record.stages)
 
 
 def _in_reach(data):
