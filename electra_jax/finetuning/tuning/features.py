@@ -21,6 +21,7 @@ Departure: its sentences of words are in segment B, ours in A, as a single text 
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -305,66 +306,95 @@ class _Cut:
     training: bool
 
 
+@dataclasses.dataclass(frozen=True)
+class _Window:
+    """The row of a question and one window of its context."""
+
+    example: int  # its number
+    ids: np.ndarray
+    marks: np.ndarray
+    start: int  # places of the answer in the row; 0 where it has none
+    end: int
+    impossible: bool
+    allowed: np.ndarray  # as `_window_lanes` says
+    offsets: np.ndarray
+    best: np.ndarray
+
+
 def _of_questions(split, vocabulary, layout, cut, where, report):
     """Rows of questions, one per window of the context; what is left out is counted in `report`."""
     questions = vocabulary.encode([example.question for example in split.examples])
     contexts = list(dict.fromkeys(example.context for example in split.examples))
     read = dict(zip(contexts, vocabulary.encode_with_offsets(contexts)))
 
-    rows = []  # (example, ids, marks, start, end, impossible, allowed, offsets, best)
+    rows: list[_Window] = []
+    count = functools.partial(report.count, where)
     for number, (example, query) in enumerate(zip(split.examples, questions)):
-        tokens, spans = read[example.context]
-        placed = windows_lib.answer_tokens(example, spans)
-        if not placed and not example.impossible:
-            report.count(where, "questions whose answer has no place in their context")
-            if cut.training:
-                continue
+        rows += _windows_of(number, example, query, *read[example.context], layout, cut, count)
 
-        if len(query) > cut.query_length:
-            report.count(where, f"questions cut to {cut.query_length} tokens")
-            query = query[: cut.query_length]
-
-        windows = windows_lib.windows(len(tokens), layout.length - len(query) - 3, cut.stride)
-        answer = windows_lib.in_a_window(placed, windows)
-        if placed and answer is None:
-            # Training would teach that there is no answer; for scoring it counts as any other.
-            report.count(where, "questions whose answer fits no window")
-            if cut.training:
-                continue
-
-        best = windows_lib.best_context(windows, len(tokens))
-        for window, (begin, end) in enumerate(windows):
-            here = answer is not None and begin <= answer[0] and answer[1] < end
-            impossible = example.impossible
-            if not here and placed:
-                report.count(where, "windows without the answer")
-                if cut.training and cut.without_answer == "skip":
-                    continue
-                impossible = cut.training and cut.without_answer == "impossible"
-
-            row, marks = _row(query, tokens[begin:end], layout)
-            shift = len(query) + 2 - begin  # from a token of the context to its place in the row
-            start, stop = (answer[0] + shift, answer[1] + shift) if here else (0, 0)
-            inside = slice(begin + shift, end + shift)
-            lanes = _window_lanes(len(row), inside, spans[begin:end], best[begin:end] == window)
-            rows.append((number, row, marks, start, stop, impossible, *lanes))
-
-    columns = [list(column) for column in zip(*rows)] or [[] for _ in range(9)]
-    number, ids, marks, starts, ends, impossible, allowed, offsets, best = columns
     return Features(
         kind="span",
-        ids=ids,
-        marks=marks,
-        example_R=np.array(number, np.int32),
+        ids=[row.ids for row in rows],
+        marks=[row.marks for row in rows],
+        example_R=np.array([row.example for row in rows], np.int32),
         spans=Spans(
-            starts_R=np.array(starts, np.int32),
-            ends_R=np.array(ends, np.int32),
-            impossible_R=np.array(impossible, bool),
-            allowed=allowed,
-            offsets=offsets,
-            best_context=best,
+            starts_R=np.array([row.start for row in rows], np.int32),
+            ends_R=np.array([row.end for row in rows], np.int32),
+            impossible_R=np.array([row.impossible for row in rows], bool),
+            allowed=[row.allowed for row in rows],
+            offsets=[row.offsets for row in rows],
+            best_context=[row.best for row in rows],
         ),
     )
+
+
+def _windows_of(number, example, query, tokens, spans, layout, cut, count):
+    """Yields the rows of one question; none where training has to leave it out.
+
+    Args:
+      number: that of the example.
+      example: the question, its context and its answer.
+      query: the question's tokens.
+      tokens: those of the context.
+      spans: the place of each of them in the text.
+      layout: of a row.
+      cut: how contexts are cut, and whether the rows are for training.
+      count: counts something that a user is told of.
+    """
+    placed = windows_lib.answer_tokens(example, spans)
+    if not placed and not example.impossible:
+        count("questions whose answer has no place in their context")
+        if cut.training:
+            return
+
+    if len(query) > cut.query_length:
+        count(f"questions cut to {cut.query_length} tokens")
+        query = query[: cut.query_length]
+
+    windows = windows_lib.windows(len(tokens), layout.length - len(query) - 3, cut.stride)
+    answer = windows_lib.in_a_window(placed, windows)
+    if placed and answer is None:
+        # Training would teach that there is no answer; for scoring it counts as any other.
+        count("questions whose answer fits no window")
+        if cut.training:
+            return
+
+    best = windows_lib.best_context(windows, len(tokens))
+    for window, (begin, end) in enumerate(windows):
+        here = answer is not None and begin <= answer[0] and answer[1] < end
+        impossible = example.impossible
+        if not here and placed:
+            count("windows without the answer")
+            if cut.training and cut.without_answer == "skip":
+                continue
+            impossible = cut.training and cut.without_answer == "impossible"
+
+        ids, marks = _row(query, tokens[begin:end], layout)
+        shift = len(query) + 2 - begin  # from a token of the context to its place in the row
+        start, stop = (answer[0] + shift, answer[1] + shift) if here else (0, 0)
+        inside = slice(begin + shift, end + shift)
+        lanes = _window_lanes(len(ids), inside, spans[begin:end], best[begin:end] == window)
+        yield _Window(number, ids, marks, start, stop, impossible, *lanes)
 
 
 def _window_lanes(length, inside, spans, best):
