@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All checks by number, and how those without a stored result are run."""
 
+import os
 from collections.abc import Callable, Sequence
 
 from electra_jax import config as config_lib
@@ -17,6 +18,7 @@ from electra_jax.checks import (
 )
 from electra_jax.checks import result as result_lib
 from electra_jax.host import cluster, compile_cache
+from electra_jax.workdir import metadata
 
 UNTRAINED = {  # checks that need no trained run: (config, seed) -> Result
     **first_losses.CHECKS,
@@ -49,6 +51,8 @@ def measure(
     compile_cache.keep()
     stored, settings = saved.StoredResults(workdir), saved.settings_hash(config)
     found = []
+    if any(number not in UNTRAINED for number in asked):
+        say(_what_is_trained(config, workdir))
     for number in asked:
         for seed in range(seeds):
             result = stored.get(number, seed, settings)
@@ -59,6 +63,18 @@ def measure(
             found.append((seed, result))
 
     return found
+
+
+def _what_is_trained(config, workdir):
+    """What a user is told before checks that read trained runs."""
+    own = os.path.join(workdir, "seed0")
+    line = (
+        f"checks read runs of their own, in {own} and its like, and train what is missing: the"
+        f" first is {config.name} with {config.schedule.steps:,} steps"
+    )
+    if metadata.steps(metadata.directory(workdir)):
+        line += f"; the run in {workdir} itself is not read"
+    return line
 
 
 def run(config: config_lib.Config, workdir: str, number: int, seed: int) -> result_lib.Result:

@@ -185,7 +185,9 @@ def _load_folder(folder):
     """Loads what `Vocabulary.save` wrote; checks the native file against vocabulary.json."""
     about_path = os.path.join(folder, _ABOUT)
     if not os.path.exists(about_path):
-        raise ValueError(f"{folder} holds no {_ABOUT}; give a .model, .txt or tokenizer.json")
+        there = [name for name in sorted(os.listdir(folder)) if name in FILES.values()]
+        give = os.path.join(folder, there[0]) if there else "a .model, .txt or tokenizer.json"
+        raise ValueError(f"{folder} holds no {_ABOUT}; give {give}")
 
     try:
         about = json.loads(_read(about_path))

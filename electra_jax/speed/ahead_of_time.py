@@ -118,7 +118,10 @@ def missing(platform: str) -> str:
         plugins = importlib.util.find_spec("jax_plugins")
         places = plugins.submodule_search_locations if plugins else None
         there = [found for place in places or () for found in pathlib.Path(place).glob("xla_cuda*")]
-    return "" if there else f"no compiler for {platform} here: {extras.command('aot')}"
+    if there:
+        return ""
+    apart = "in an environment of its own, since jax then looks for that device in every command"
+    return f"no compiler for {platform} here: {extras.command('aot')}, {apart}"
 
 
 def compile_apart(

@@ -125,7 +125,7 @@ def check_settings(config: config_lib.Config, workdir: str) -> None:
     # A config.json without anything that was made with it is that of a command that was refused.
     has_settings = os.path.exists(os.path.join(workdir, saved_config.NAME))
     if trained is not None or has_settings and saved_config.has_begun(workdir):
-        _as_trained(config, workdir)
+        saved_config.refuse_other(trained or saved_config.of_run(workdir), config, workdir)
 
 
 def evaluate(opened: Opened) -> dict[str, float | None]:

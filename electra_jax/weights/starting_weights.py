@@ -36,7 +36,7 @@ from electra_jax.weights import (
     reading_workdir,
     trained_weights,
 )
-from electra_jax.workdir import metadata
+from electra_jax.workdir import metadata, prepared_data, saved_config
 
 _NO_AVERAGES = "init.weights='ema', but {} holds no averages; use 'auto' or 'raw'"
 
@@ -134,6 +134,11 @@ def check_paths(init: config_lib.Init) -> None:
         if not _is_folder(path):
             raise _nothing_there(setting, path)
         _refuse_tuned(setting, path)
+        if os.path.exists(os.path.join(path, saved_config.NAME)):
+            raise config_lib.ConfigError(
+                f"{setting}={path!r} is a workdir without a checkpoint; train it first, or name"
+                " another"
+            )
         metadata.read(path)
 
 
@@ -210,6 +215,12 @@ def check_vocabularies(config: config_lib.Config) -> None:
         if not section.vocab.startswith("train:"):
             vocabulary = planning.load_vocabulary(planning.Settings.of(section, config.seed))
             _check_init_vocabulary(named, init, sha256, vocabulary, theirs)
+        elif theirs is None and (where := _of_other_text(path, section)):
+            raise config_lib.ConfigError(
+                f"{named} has a vocabulary of its own, and data.vocab={section.vocab!r} would train"
+                f" another on other text; give data.vocab={where!r}, or take its tokens along into"
+                " the new one: init.new_tokens='mean'"
+            )
         elif theirs is not None and not _may_be_trained(section.vocab, theirs):
             raise config_lib.ConfigError(
                 f"{named} has a vocabulary of its own, of {theirs.size:,} pieces, and"
@@ -217,6 +228,15 @@ def check_vocabularies(config: config_lib.Config) -> None:
                 f" ({vocabulary_lib.FILES[theirs.kind]}), or take its tokens along into the new"
                 " one: init.new_tokens='mean'"
             )
+
+
+def _of_other_text(path, section):
+    """The vocabulary in a workdir whose run was trained on another source than this one, or ''."""
+    workdir = staging.copied(path, "init.from", config_lib.ConfigError)
+    about = next(newest_metadata(workdir))
+    if config_lib.parse_saved(about["config"]).data.source == section.source:
+        return ""  # the same text may give the same vocabulary
+    return os.path.join(path, prepared_data.VOCABULARY)
 
 
 def _may_be_trained(vocab, theirs):

@@ -121,10 +121,7 @@ def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
         changed, refused = [], []
 
     if refused:
-        raise config_lib.ConfigError(
-            f"workdir {workdir} holds a run with other settings: {'; '.join(refused)};"
-            f" {_instead(workdir, refused)}"
-        )
+        refuse_other(old, config, workdir)
 
     # Without this a lost config.json, or one with a flipped digit, would silently change the run.
     refused = config_lib.differences(saved, config)[1] if saved is not None else []
@@ -136,6 +133,16 @@ def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
         )
 
     return changed
+
+
+def refuse_other(old: config_lib.Config | None, config: config_lib.Config, workdir: str) -> None:
+    """Raises ConfigError, with what to do instead, if a run cannot go on with these settings."""
+    refused = config_lib.differences(old, config)[1] if old is not None else []
+    if refused:
+        raise config_lib.ConfigError(
+            f"workdir {workdir} holds a run with other settings: {'; '.join(refused)};"
+            f" {_instead(workdir, refused)}"
+        )
 
 
 def _instead(workdir, refused):

@@ -149,7 +149,7 @@ def test_a_long_sentence_goes_on_in_further_rows_and_loses_no_word(words):
     assert report.lines() == [
         "made dev: 1 words longer than a row, cut",
         "made dev: 1 rows more, of sentences over 8 tokens",
-        "made dev: 1 tags that train does not have, never predicted",
+        "made dev: 1 tags that train does not have ('I-Y'), never predicted",
     ]
 
 

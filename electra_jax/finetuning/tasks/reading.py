@@ -107,6 +107,7 @@ def read(task: task_lib.Task, place: str, dev_share: float = 0.1) -> TaskExample
     # Tags are collected after the division, so that they are those of the examples trained on.
     splits = _with_train_and_dev(task, splits, dev_share, report)
     _check_train(task, splits)
+    _report_repeated(task, splits, report)
     if task.kind == "tagging":
         task = dataclasses.replace(task, labels=_tags(task, splits))
         _check_entities(task, splits)
@@ -411,6 +412,26 @@ def _report_empty(where, found, report):
                 report.count(where, "sentences with an empty word kept")
         elif not example.answers and not example.impossible and not where.endswith("test"):
             report.count(where, "questions without an answer, not trained on")
+
+
+def _report_repeated(task, splits, report):
+    """Reports examples of other splits that are in train too: their scores say little."""
+    if "train" not in splits:
+        return
+    trained = {_content(example) for example in splits["train"].examples}
+    for name, split in splits.items():
+        if name != "train":
+            again = sum(_content(example) in trained for example in split.examples)
+            report.count(f"{task.name} {name}", "examples whose text is in train too", again)
+
+
+def _content(example):
+    """What an example asks about, without its label."""
+    if isinstance(example, examples.TextExample):
+        return example.a, example.b
+    if isinstance(example, examples.TaggedExample):
+        return example.words
+    return example.question, example.context
 
 
 def _with_train_and_dev(task, splits, share, report):

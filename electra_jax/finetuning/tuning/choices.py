@@ -81,8 +81,14 @@ def tasks_in_order(config: finetuning_config.Config) -> list[str]:
     """The tasks in the given order, except that a task comes after those that it needs.
 
     These are the task whose encoder it starts from and the task whose model answers it. Raises
-    ConfigError if tasks need each other in a circle.
+    ConfigError if tasks need each other in a circle, or if a task of the user's own is described
+    and the usual tasks would be tuned.
     """
+    if config.custom.train and config.tasks == finetuning_config.usual().tasks:
+        raise config_lib.ConfigError(
+            f"custom.train={config.custom.train!r} describes the task custom, and"
+            f" tasks={config.tasks!r} does not name it; add --config.tasks=custom"
+        )
     names, ordered = list(config.task_names), []
     models = {n: datasets.task_named(config, n).model_of for n in names}
 

@@ -20,6 +20,7 @@ Reference: finetune/classification, finetune/tagging and finetune/qa of google-r
 Departure: its sentences of words are in segment B, ours in A, as a single text is in pre-training.
 """
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -217,6 +218,7 @@ def _of_words(task, split, vocabulary, layout, where, report):
     pieces = _pieces(split, vocabulary, layout, where, report)
     numbers = {tag: number for number, tag in enumerate(task.labels)}
     ids, marks, places, labels, of_example = [], [], [], [], []
+    unknown: collections.Counter[str] = collections.Counter()
 
     for number, example in enumerate(split.examples):
         tokens = _joined([pieces[word] for word in example.words], example.words, vocabulary)
@@ -239,9 +241,13 @@ def _of_words(task, split, vocabulary, layout, where, report):
                 label = np.full(len(row), NO_LABEL, np.int32)
                 label[begins] = [numbers.get(tag, NO_LABEL) for tag in example.tags[begin:end]]
                 labels.append(label)
-                unknown = int((label[begins] == NO_LABEL).sum())
-                report.count(where, "tags that train does not have, never predicted", unknown)
+                unknown.update(tag for tag in example.tags[begin:end] if tag not in numbers)
 
+    if unknown:
+        few = ", ".join(repr(tag) for tag, _ in unknown.most_common(3))
+        named = few if len(unknown) <= 3 else f"{few} and {len(unknown) - 3:,} more"
+        told = f"tags that train does not have ({named}), never predicted"
+        report.count(where, told, unknown.total())
     return Features(
         kind=task.kind,
         ids=ids,
