@@ -63,6 +63,7 @@ class Output:
             if self._c.logging.tensorboard:
                 self._open_tensorboard(run.step)
         self._watch = self._new_watch()
+        self._first_step = (-2, 0.0)  # of this start or stage, and the clock when it was done
 
         self._pace = pace.Pace(LIVE_SECONDS, LIVE_SHARE)  # of drawings of the page
         self._samples: page.Summary = {}  # those of the last whole report
@@ -100,10 +101,17 @@ class Output:
             )  # fmt: skip
 
     def step_done(self) -> None:
-        """Advances the line at the bottom of a terminal by one step."""
+        """Advances the line at the bottom of a terminal by one step, which was dispatched."""
         self._stop.doing = f"taking step {self._run.step + 1}"
         if self._line is not None:
             self._line.step_done(self._run.step)
+
+        # The step before it is done, and it was the second one of this start: its time is typical.
+        step, begun = self._first_step
+        if self._run.step == step + 2:
+            seconds = self._budget.clock.seconds - begun
+            if line := run_facts.wait_in_words(self._c, step + 1, seconds):
+                logging.info(line)
 
     def doing(self, what: str) -> None:
         """Shows what the run is doing, in that line and in the answer to a request to stop."""
@@ -131,6 +139,7 @@ class Output:
         )  # fmt: skip
         self._budget.clock.begin()
         self._speed.restart(self._run.step, self._tokens_seen())
+        self._first_step = (self._run.step, self._budget.clock.seconds)
 
     def goes_back(self) -> None:
         """Drops what was written after the step to which the run went back."""

@@ -9,6 +9,7 @@ rows of metrics.jsonl, starts.jsonl     ->  what the run has cost
 
 import dataclasses
 import datetime
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from electra_jax import config as config_lib
 from electra_jax.configs import base
 from electra_jax.data import records
 from electra_jax.model import accounting
-from electra_jax.report import run_cost, run_page
+from electra_jax.report import run_cost, run_page, style
 from electra_jax.step import plans
 from electra_jax.training import budget as budget_lib
 from electra_jax.training import environment, runs, spikes
@@ -57,6 +58,30 @@ def start_in_words(run: runs.Run) -> str:
         f"training {count:,} parameters in {run.plan.networks.dtype}"
         f" on {environment.in_words()}{axes and f' ({axes})'}"
     )
+
+
+LONG_WAIT = 120.0  # seconds to the first line of a step, before which a run says how long it takes
+
+
+def wait_in_words(config: config_lib.Config, step: int, seconds: float) -> str:
+    """How long slow steps take, said before the first line of one comes; '' where that is soon.
+
+    Args:
+      config: the settings of the run.
+      step: one that has been taken.
+      seconds: what it took.
+    """
+    c = config.schedule
+    last = c.steps if c.budget == "steps" else math.inf
+    line = min((step // config.logging.every + 1) * config.logging.every, last)
+    if seconds * (line - step) < LONG_WAIT:
+        return ""
+
+    told = f"about {style.duration(seconds)} a step: the line of step {line:,} comes in"
+    told += f" {style.duration(seconds * (line - step))}"
+    if last > line and c.budget == "steps":
+        told += f", step {last:,} in {style.duration(seconds * (last - step))}"
+    return f"{told}; schedule.steps and logging.every change that"
 
 
 def attention_in_words(run: runs.Run) -> list[str]:

@@ -13,10 +13,12 @@ import jax
 import numpy as np
 import pytest
 
+from electra_jax import config as config_lib
 from electra_jax.host import code_version
 from electra_jax.training import environment, run_facts
 from electra_jax.weights import exporting, reading
 from electra_jax.workdir import metadata, starts
+from support.corpus import small_run
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +40,30 @@ def test_a_run_says_what_it_trains_and_on_what(finished, monkeypatch):
     )
     said = "training 1,234 parameters in bfloat16 on 8 x TPU v5e (data 4, tensor 2)"
     assert run_facts.start_in_words(split) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "schedule", "said"),
+    [
+        (0.5, {"steps": 1000}, ""),  # the next line comes in 49 s
+        (
+            35.0,
+            {"steps": 1000},
+            "about 35s a step: the line of step 100 comes in 57m10s, step 1,000 in 9h42m",
+        ),
+        (35.0, {"steps": 50}, "about 35s a step: the line of step 50 comes in 28m00s;"),
+        (
+            35.0,
+            {"budget": "minutes", "minutes": 60.0},
+            "about 35s a step: the line of step 100 comes in 57m10s;",
+        ),
+    ],
+)
+def test_slow_steps_say_early_how_long_they_take(seconds, schedule, said):
+    changes = {f"schedule__{name}": value for name, value in schedule.items()}
+    config = config_lib.parse(small_run("builtin", "", logging__every=100, **changes))
+    line = run_facts.wait_in_words(config, 2, seconds)
+    assert line.startswith(said) and bool(line) == bool(said)
 
 
 def test_versions_command_host_and_devices_are_those_of_this_process():
