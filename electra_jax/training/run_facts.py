@@ -77,7 +77,7 @@ def wait_in_words(config: config_lib.Config, step: int, seconds: float) -> str:
     if seconds * (line - step) < LONG_WAIT:
         return ""
 
-    told = f"about {style.duration(seconds)} a step: the line of step {line:,} comes in"
+    told = f"about {seconds:.2g} s a step: the line of step {line:,} comes in"
     told += f" {style.duration(seconds * (line - step))}"
     if last > line and c.budget == "steps":
         told += f", step {last:,} in {style.duration(seconds * (last - step))}"

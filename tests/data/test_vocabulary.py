@@ -249,3 +249,11 @@ def test_an_offset_is_where_the_word_stands_in_the_text(kind, codecs):
         inside = [(b, e) for b, e in spans.tolist() if b < e and begin <= b < begin + len(word)]
         assert inside[0][0] == begin and inside[-1][1] == begin + len(word), word
     assert len(ids) == len(spans)
+
+
+def test_a_folder_of_another_tokenizer_is_told_the_file_to_give(tmp_path):
+    with pytest.raises(ValueError, match="holds no vocabulary.json; give a .model, .txt or"):
+        vocabulary.load(str(tmp_path))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ValueError, match=f"give {tmp_path}/tokenizer.json"):
+        vocabulary.load(str(tmp_path))

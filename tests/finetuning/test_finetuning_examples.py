@@ -679,3 +679,14 @@ def test_a_label_that_train_lacks_is_refused_with_the_remedy(tmp_path):
         ValueError, match="dev.tsv:2: label 'NEW' is none of X, Z; .* custom.labels"
     ):
         read_custom(tmp_path, train="a.tsv", dev="dev.tsv", text="t", label="y")
+
+
+def test_texts_of_dev_that_are_in_train_too_are_counted(tmp_path):
+    train = "a\t1\t\tHe slept.\nb\t0\t*\tSlept he has.\nc\t1\t\tShe came.\n"
+    dev = "d\t0\t\tHe slept.\ne\t1\t\tWho knows.\nf\t1\t\tShe came.\n"  # of whatever label
+    write(tmp_path / "CoLA", train=train, dev=dev)
+    assert (
+        "cola dev: 2 examples whose text is in train too" in read("cola", tmp_path).report.lines()
+    )
+    write(tmp_path / "CoLA", train=train, dev=dev.splitlines(keepends=True)[1])
+    assert not [line for line in read("cola", tmp_path).report.lines() if "in train too" in line]

@@ -135,7 +135,10 @@ def test_a_grid_holds_what_the_recipe_may_hold(grid, message):
         ({}, []),
         ({"tasks": "cola,squad", "span.head": "plain"}, []),
         ({"tasks": "cola", "span.head": "plain"}, ["span.head='plain'"]),
-        ({"custom.train": "my.tsv", "custom.kind": "classification"}, ["custom.train='my.tsv'"]),
+        (
+            {"tasks": "cola", "custom.train": "my.tsv", "custom.kind": "classification"},
+            ["custom.train='my.tsv'"],
+        ),
         (
             {"grid.learning_rates": (1e-4,), "recipe.learning_rate": 5e-5},
             ["recipe.learning_rate=5e-05"],
@@ -148,3 +151,10 @@ def test_a_setting_of_fine_tuning_that_changes_nothing_is_named(changed, said):
     tree.update_from_flattened_dict(changed)
     lines = choices.unread(finetuning_config.parse(tree))
     assert [line.partition(" changes nothing: ")[0] for line in lines] == said
+
+
+def test_a_task_that_is_described_and_not_named_is_asked_for():
+    tree = corpus.load_config("finetune")
+    tree.custom.update(train="my.tsv", kind="classification")
+    with pytest.raises(config_lib.ConfigError, match="add --config.tasks=custom"):
+        choices.tasks_in_order(finetuning_config.parse(tree))

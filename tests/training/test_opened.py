@@ -59,7 +59,7 @@ def test_settings_of_a_command_that_was_refused_bind_nobody(tmp_path):
     opened.check_settings(other, str(run))
     (run / "starts.jsonl").touch()
     with pytest.raises(
-        config_lib.ConfigError, match="was trained with other settings: data.source"
+        config_lib.ConfigError, match="holds a run with other settings: data.source"
     ):
         opened.check_settings(other, str(run))
 
