@@ -30,7 +30,7 @@ def test_long_documents_are_held_out_whole_which_is_said(tmp_path, end, fraction
     )
     lines = []
     preparation.prepare(settings, str(tmp_path / "data"), lines.append)
-    found = [line for line in lines if "held out" in line]
+    found = [line for line in lines if "are held out" in line]
     assert len(found) == bool(said)
     assert not said or said in found[0] and "blank lines" in found[0]
 

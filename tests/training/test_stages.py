@@ -480,6 +480,6 @@ def test_stages_on_the_command_line(tmp_path):
     assert "50 steps of 8 rows of 32 tokens, then 50 steps of 8 rows of 16 tokens" in result.stdout
     given = "--config.schedule.stages=((0.25,16,4),(0.5,32,8))"
     line = complaint(given, f"--workdir={tmp_path}/old", "--dry_run")
-    assert "was trained with other settings: schedule.stages: ((0.5, 16, 8),) -> ((0.25" in line
+    assert "holds a run with other settings: schedule.stages: ((0.5, 16, 8),) -> ((0.25" in line
     line = complaint(*flags, "--config.schedule.stages=(0.9,512,32)", f"--workdir={tmp_path}/new")
     assert "try ((0.9, 512, 32),)" in line
