@@ -97,4 +97,4 @@ def test_text_and_prepared_data_in_a_bucket(server, config, here, undisturbed, t
     refusal = result.stderr.splitlines()[-1]
     owner = f"process {os.getpid()} on {socket.gethostname()}, last sign of life 20"
     assert refusal.startswith(f"error: the data folder {folder} is in use by another run ({owner}")
-    assert not (tmp_path / "other").exists()
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["run.lock"]
