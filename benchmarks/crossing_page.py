@@ -7,6 +7,7 @@
 The numbers are those of `crossing_runs.py`. Trains nothing.
 """
 
+import functools
 import shlex
 
 from benchmarks import crossing_picture, fine_tuned, kept_runs, pages
@@ -100,7 +101,7 @@ def answer(found: FinishedBudgets, kind: str) -> str:
     for budget in found.budgets:
         apart = found.apart(kind, budget, MEAN)
         if apart is not None:
-            inside = _by_verdict(found, lambda name: found.apart(kind, budget, name))  # noqa: B023
+            inside = _by_verdict(found, functools.partial(found.apart, kind, budget))
             parts.append(f"{pages.points_cell(apart)} at {_times(budget)}{inside}")
 
     said = f"**{TITLES[kind]}**, less {TITLES[runs.rival(kind)]}, in the mean of all measures: "
@@ -109,7 +110,7 @@ def answer(found: FinishedBudgets, kind: str) -> str:
     grown = found.growth(kind, MEAN)
     if grown is not None and grown.error is not None:
         first, last = map(_times, found.ends(kind))
-        inside = _by_verdict(found, lambda name: found.growth(kind, name))
+        inside = _by_verdict(found, functools.partial(found.growth, kind))
         parts.append(f"from {first} to {last} {pages.points_cell(grown)}{inside}")
     return said + "; ".join(parts) + "."
 

@@ -82,20 +82,21 @@ def check_shapes(config: config_lib.Config) -> None:
     prepared for hours. Of a checkpoint only the metadata are read; one of which they cannot be read
     is left to `state`, and so is a generator that no run of this package made.
     """
-    ours, init = _leaves(_any_vocabulary(config)), config.init
+    init, ours = config.init, _any_vocabulary(config)
+    leaves = _leaves(ours)
     has_generator = config.objective.name not in (*config_lib.WITHOUT_GENERATOR, "electric")
 
     if init.from_:
         named, (shape, theirs) = f"init.from={init.from_!r}", _ahead("init.from", init.from_)
         if shape is not None:
-            found, fresh = _main_shapes(shape), _main_shapes(_any_vocabulary(config))
+            found, fresh = _main_shapes(shape), _main_shapes(ours)
             for path in fresh:
                 if path.startswith(_TRUNKS) or path in found:
                     _check_shape(named, path, found, fresh)
         # A generator that is not taken as it is becomes the lowest layers of the main network.
         if theirs and has_generator and init.missing_generator == "discriminator":
-            if not _same_encoder(theirs, "generator/", ours):
-                lower_layers(named, theirs, ours)
+            if not _same_encoder(theirs, leaves):
+                lower_layers(named, theirs, leaves)
 
     if init.generator_from and has_generator:
         named = f"init.generator_from={init.generator_from!r}"
@@ -103,8 +104,8 @@ def check_shapes(config: config_lib.Config) -> None:
         prefix = "generator/" if theirs and _has(theirs, "generator/") else "discriminator/"
         # One without an encoder of its own is refused with other words.
         if theirs and _has(theirs, f"{prefix}encoder/"):
-            for path in _encoder_paths(ours):
-                _check_generator(named, path, theirs.get(prefix + path), ours)
+            for path in _encoder_paths(leaves):
+                _check_generator(named, path, theirs.get(prefix + path), leaves)
 
 
 def _ahead(setting, path):
@@ -135,11 +136,12 @@ def _encoder_paths(leaves):
     return [path.removeprefix("generator/") for path in leaves if path.startswith(_ENCODER)]
 
 
-def _same_encoder(theirs, prefix, ours):
-    """Whether one of their networks has an encoder of the shape of this run's generator."""
+def _same_encoder(theirs, ours):
+    """Whether both generators have encoders of the same shape."""
     return all(
-        prefix + path in theirs and theirs[prefix + path].shape == ours[f"generator/{path}"].shape
-        for path in _encoder_paths(ours)
+        path in theirs and theirs[path].shape == ours[path].shape
+        for path in ours
+        if path.startswith(_ENCODER)
     )
 
 
