@@ -12,6 +12,7 @@ from electra_jax.configs import finetune
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import results_file, submission
 from electra_jax.finetuning.tuning import choices, kept_weights, run_folder, task_by_task
+from electra_jax.weights import starting_weights
 from support import corpus, made_results
 
 
@@ -247,3 +248,12 @@ def test_an_encoder_of_this_machine_is_kept_with_its_whole_path(
         task_by_task.run(config, str(tmp_path / "run"))
     # Results of before, whose settings have the path as it was typed, are still continued.
     assert finetuning_config.differences(config, choices.with_whole_path(config)) == []
+
+
+def test_a_run_does_not_begin_with_the_weights_of_a_task(tmp_path):
+    keep(tmp_path / "rte", 0, 0.5)
+    (number,) = (tmp_path / "rte" / "weights").iterdir()
+    for path in (tmp_path / "rte", number):
+        init = config_lib.parse(corpus.small_run("builtin", "", init__from=str(path))).init
+        with pytest.raises(config_lib.ConfigError, match="fine-tuned for rte.* name the workdir"):
+            starting_weights.check_paths(init)

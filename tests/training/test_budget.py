@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs that end with their tokens or their minutes, stopped and gone on with; the clock by hand."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -94,6 +96,22 @@ def test_the_clock_runs_from_begin_on_and_not_while_it_is_paused():
     assert clock.seconds == 103
     ticking.now = 61.0
     assert clock.seconds == 104
+
+
+def test_the_end_of_a_run_of_minutes_is_that_of_the_state_that_it_saves():
+    """The state counts in float32, whose steps are 0.03 s after four days."""
+    changes = {"schedule__budget": "minutes", "schedule__minutes": 5760.01}
+    schedule = config_lib.parse(small_run("builtin", "", **changes)).schedule
+    seconds = 60 * schedule.minutes + 0.001
+    assert np.float32(seconds) < 60 * schedule.minutes
+
+    def at(spent):
+        tokens = np.zeros(2, np.uint32)
+        return types.SimpleNamespace(seconds=np.float32(spent), tokens_seen=tokens, step=3)
+
+    running = budget.Budget(schedule, 256, at(seconds - 1))
+    running._count(4, seconds)
+    assert running.over == budget.Budget(schedule, 256, at(seconds)).over
 
 
 @pytest.mark.slow
