@@ -103,7 +103,7 @@ def test_the_end_of_a_run_of_minutes_is_that_of_the_state_that_it_saves():
     changes = {"schedule__budget": "minutes", "schedule__minutes": 5760.01}
     schedule = config_lib.parse(small_run("builtin", "", **changes)).schedule
     seconds = 60 * schedule.minutes + 0.001
-    assert np.float32(seconds) < 60 * schedule.minutes
+    assert float(np.float32(seconds)) < 60 * schedule.minutes
 
     def at(spent):
         tokens = np.zeros(2, np.uint32)
