@@ -585,3 +585,14 @@ def test_a_discriminator_that_says_the_same_everywhere_finds_no_word(monkeypatch
     same = scoring.Judged(ids, ids, changed, ids != changed, ids != changed, word, word * logit)
     monkeypatch.setattr(micro_run, "one_random_token", lambda run: same)
     assert [measure.value for measure in micro_run.locality(None).measures] == [0.0, 0.0, 0.0]
+
+
+def test_what_checks_train_is_said_before_they_do(tmp_path):
+    config = config_lib.parse(small_run("builtin", "", schedule__steps=1234))
+    said = all_checks._what_is_trained(config, str(tmp_path))
+    assert f"in {tmp_path}/seed0" in said and f"{config.name} with 1,234 steps" in said
+    assert "is not read" not in said
+    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
+    assert f"the run in {tmp_path} itself is not read" in (
+        all_checks._what_is_trained(config, str(tmp_path))
+    )
