@@ -27,6 +27,7 @@ PLACEHOLDERS = {
     "--workdir=DIR": "--workdir=runs/pod",
     "--workdir=/shared/runs/base": "--workdir=runs/shared",
     "--workdir=gs://BUCKET/runs/base": "--workdir=runs/bucket",  # reading flags needs no gcsfs
+    "--workdir=gs://BUCKET/runs/mine": "--workdir=runs/bucket",
     "--config=configs/text_tokens.py:tiny": "--config=configs/electra_15.py:tiny",
     "--input=FILE": "--input=sentences.txt",
     "--from=WORKDIR/finetune/NAME/TASK": "--from=runs/tuned/finetune/finetune/custom",
