@@ -19,12 +19,14 @@ if __name__ == "__main__":
     usage.answer(__file__, "finetune")
     huge_pages.use_huge_pages()
 
+import os
+
 from absl import flags
 
 from electra_jax.cli import command
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import closing, results_table
-from electra_jax.finetuning.tuning import forecast, run_folder, task_by_task
+from electra_jax.finetuning.tuning import export, forecast, run_folder, task_by_task
 
 CONFIG = "finetune"
 
@@ -45,7 +47,8 @@ def main(config: finetuning_config.Config, workdir: str) -> None:
     results = task_by_task.run(config, workdir)
     folder = run_folder.folder_of(config, workdir)
     print(results_table.text(results))
-    print("\n" + closing.text(folder, results.tasks, weights_kept=config.run.save != "none"))
+    last = results.tasks[-1].task if results.tasks else ""
+    print("\n" + closing.text(folder, results.tasks, export.form(os.path.join(folder, last))))
 
 
 if __name__ == "__main__":

@@ -177,7 +177,8 @@ RESUMABLE = (
     "tasks",
     "seeds",
     "data.dir",
-    "encoder.from",  # so may its folder: its weights are compared instead
+    "encoder.from",  # so may its folder, and how they are found there: its weights are compared
+    "encoder.step",
     "encoder.data_dir",
     "run.vmapped_seeds",
     "run.dtype",  # the dtype that was used is stored with each seed and compared instead

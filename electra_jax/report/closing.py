@@ -7,9 +7,14 @@ import textwrap
 from collections.abc import Mapping
 
 from electra_jax.host import program
-from electra_jax.report import baselines, console_lines
+from electra_jax.report import baselines, console_lines, logged
 
 _LINE = "(the unigram line is the loss of knowing only how frequent each token is)"
+_NEAR = 0.1  # nats; a network that is no further below the line has hardly begun to use context
+_BEGINNING = (
+    "(networks begin at that line; with configs/tiny.py a generator leaves it within"
+    " 1 M tokens, with configs/tiny_paper.py after 4 M: more steps may be all it needs)"
+)
 _TASK = "(RTE is downloaded; --config.data.dir=glue reads official files from a folder)"
 
 
@@ -24,7 +29,11 @@ def text(metrics: Mapping[str, float | None], workdir: str, reported: bool, expo
     """
     verdict = baselines.verdict(metrics)
     lines = textwrap.wrap(verdict, console_lines.COLUMNS)
-    lines += [*([_LINE] if "unigram line" in verdict else []), ""]
+    if "unigram line" in verdict:
+        lines.append(_LINE)
+    if _has_hardly_begun(metrics):
+        lines += textwrap.wrap(_BEGINNING, console_lines.COLUMNS)
+    lines.append("")
 
     here = pathlib.Path(workdir).absolute()
     if reported:
@@ -37,3 +46,12 @@ def text(metrics: Mapping[str, float | None], workdir: str, reported: bool, expo
         f"export     {program.command('convert')} {run} --to={export} --out={out}",
     ]
     return "\n".join(lines)
+
+
+def _has_hardly_begun(metrics):
+    """Whether a network that predicts tokens is near the unigram line, or above it."""
+    for name in ("gen_masked_loss", "mlm_masked_loss"):
+        loss, line = logged.value(metrics, name), baselines.of(name, metrics)
+        if loss is not None and line is not None and line.margin(loss) < _NEAR:
+            return True
+    return False

@@ -190,7 +190,9 @@ def test_other_problems_of_that_class(set_on, tmp_path, kind, labels, problem, n
 )
 def test_heads_that_they_do_not_have_go_with_orbax(set_on, tmp_path, kind, remedy):
     task = "span" if kind == "span_joint" else "classification"
-    found = export.open(set_on("odd", task, kind=kind, hidden=8, impossible=True))
+    where = set_on("odd", task, kind=kind, hidden=8, impossible=True)
+    found = export.open(where)
+    assert export.form(where) == "orbax"
     message = f"head '{kind}', for which .* no class; .*{remedy}, or take --to=orbax$"
     with pytest.raises(config_lib.ConfigError, match=message):
         export.to_hugging_face(found, str(tmp_path / "hf"))
@@ -295,6 +297,8 @@ def test_what_cannot_be_taken_is_one_line(places, folders, tmp_path):
         with pytest.raises(config_lib.ConfigError, match=message) as refused:
             export.open(path)
         assert "\n" not in str(refused.value)
+        assert export.form(path) is None
+    assert export.form(first) == "hugging_face"
     assert not export.is_tuned(places[0]) and not export.is_tuned(str(tmp_path))
 
 

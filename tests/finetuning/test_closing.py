@@ -9,17 +9,21 @@ from electra_jax.finetuning.results import closing
 def test_the_last_words_name_the_page_the_predictions_and_the_weights(monkeypatch):
     monkeypatch.chdir("/")
     tasks = [types.SimpleNamespace(task=name) for name in ("mrpc", "sst2")]
-    first, *others = closing.text("runs/a b/finetune/x", tasks, weights_kept=True).splitlines()
+    first, *others = closing.text("runs/a b/finetune/x", tasks, "hugging_face").splitlines()
     assert first == "report       file:///runs/a%20b/finetune/x/results.html"
     assert others == [
         "predictions  runs/a b/finetune/x/mrpc/seed_*",
         "predictions  runs/a b/finetune/x/sst2/seed_*",
         "use          electra_jax.load_tuned('runs/a b/finetune/x/sst2')",
-        "export       python -m electra_jax.convert --from='runs/a b/finetune/x/sst2' --to=orbax"
-        " --out=exports/sst2",
+        "new texts    python -m electra_jax.predict --from='runs/a b/finetune/x/sst2' FILE",
+        "export       python -m electra_jax.convert --from='runs/a b/finetune/x/sst2'"
+        " --to=hugging_face --out=exports/sst2",
     ]
 
 
 def test_weights_that_were_not_kept_are_not_spoken_of():
     tasks = [types.SimpleNamespace(task="sst2")]
-    assert "load_tuned" not in closing.text("x", tasks, weights_kept=False)
+    assert closing.text("/x", tasks, None).splitlines() == [
+        "report       file:///x/results.html",
+        "predictions  /x/sst2/seed_*",
+    ]

@@ -205,8 +205,8 @@ def test_each_task_reports_the_seeds_of_the_last_command_with_that_task(tmp_path
         tree = corpus.load_config("finetune")
         tree.update(tasks="mnli,rte", seeds=seeds, seed=3)
         config = finetuning_config.parse(tree)
-        run_folder.check_settings(str(run), config, "encoder")
-        run_folder.write_settings(str(run), config, "encoder", task)
+        run_folder.check_settings(str(run), config, "encoder", 1000)
+        run_folder.write_settings(str(run), config, "encoder", 1000, task)
 
     run = tmp_path / "finetune" / "run"
     for task, folder in (("mnli", "mnli"), ("rte", "rte/rate_0.001_epochs_3")):
@@ -221,6 +221,26 @@ def test_each_task_reports_the_seeds_of_the_last_command_with_that_task(tmp_path
         assert found == list(run_folder.reported_seeds(str(run / folder))) == numbers
     assert run_folder.reported_seeds(str(run / "cola")) is None
     assert run_folder.reported_seeds(str(tmp_path)) is None
+
+
+def test_results_go_on_with_the_same_weights_after_more_pre_training(tmp_path):
+    def config(step):
+        tree = corpus.load_config("finetune")
+        tree.encoder.step = step
+        return finetuning_config.parse(tree)
+
+    run = str(tmp_path / "finetune" / "run")
+    run_folder.write_settings(run, config(0), "weights of step 1000", 1000, "rte")
+    finish(tmp_path / "finetune" / "run" / "rte", 0, 0.5)
+    with pytest.raises(
+        config_lib.ConfigError,
+        match="weights, of step 1000 then and 2000 now; .* --config.encoder.step=1000 goes on with",
+    ):
+        run_folder.check_settings(run, config(0), "weights of step 2000", 2000)
+    run_folder.check_settings(run, config(1000), "weights of step 1000", 1000)
+
+    with pytest.raises(config_lib.ConfigError, match="settings: the encoder's weights; choose"):
+        run_folder.check_settings(run, config(0), "other weights", 1000)
 
 
 class AskedError(Exception):

@@ -33,6 +33,17 @@ def test_a_long_verdict_is_wrapped_for_a_terminal_of_80_columns():
     ]
 
 
+@pytest.mark.parametrize("loss, begun", [(6.6, False), (6.45, False), (6.35, True)])
+def test_a_network_near_the_unigram_line_may_only_need_more_steps(loss, begun):
+    said = closing.text(METRICS | {"gen_masked_loss": loss}, "runs/a", False, "orbax").splitlines()
+    more = [
+        "(networks begin at that line; with configs/tiny.py a generator leaves it within",
+        "1 M tokens, with configs/tiny_paper.py after 4 M: more steps may be all it",
+        "needs)",
+    ]
+    assert (said[2:5] == more) is not begun and (said[2] == "") is begun
+
+
 @pytest.mark.parametrize("metrics", [{"disc_auc": 0.5}, {}])
 def test_without_a_report_or_a_generator_it_does_not_speak_of_them(metrics):
     said = closing.text(metrics, "runs/a", False, "orbax")

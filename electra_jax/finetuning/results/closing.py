@@ -10,22 +10,26 @@ from electra_jax.finetuning.results import run_results
 from electra_jax.host import program
 
 
-def text(folder: str, tasks: Sequence[run_results.TaskResult], weights_kept: bool) -> str:
-    """Returns the lines. The call and the command among them can be pasted as they are.
+def text(folder: str, tasks: Sequence[run_results.TaskResult], export: str | None) -> str:
+    """Returns the lines. The call and the commands can be pasted, with files of yours for FILE.
 
     Args:
       folder: of the fine-tuning, WORKDIR/finetune/NAME.
       tasks: those that are fine-tuned there.
-      weights_kept: whether their tuned weights are there.
+      export: the form that the weights of the last task can be exported in, as `convert --to` takes
+        it; None if there are none.
     """
     page = pathlib.Path(folder, "results.html").absolute()
     lines = [f"report       {page.as_uri()}"]
     lines += [f"predictions  {os.path.join(folder, task.task, 'seed_*')}" for task in tasks]
-    if weights_kept and tasks:
-        tuned, out = os.path.join(folder, tasks[-1].task), f"exports/{tasks[-1].task}"
-        export = program.command("convert")
-        lines += [
-            f"use          electra_jax.load_tuned({tuned!r})",
-            f"export       {export} --from={shlex.quote(tuned)} --to=orbax --out={out}",
-        ]
+    if export is None or not tasks:
+        return "\n".join(lines)
+
+    tuned, out = os.path.join(folder, tasks[-1].task), f"exports/{tasks[-1].task}"
+    source = f"--from={shlex.quote(tuned)}"
+    lines += [
+        f"use          electra_jax.load_tuned({tuned!r})",
+        f"new texts    {program.command('predict')} {source} FILE",
+        f"export       {program.command('convert')} {source} --to={export} --out={out}",
+    ]
     return "\n".join(lines)

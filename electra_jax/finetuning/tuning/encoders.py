@@ -36,6 +36,11 @@ class LoadedEncoder:
     about: Mapping[str, Any]  # for readers: where it comes from, which step
     identity: str  # a hash of all weights
 
+    @property
+    def step(self) -> int | None:
+        """The step of its checkpoint; None if it has random weights or comes without a step."""
+        return self.about.get("step")
+
 
 @dataclasses.dataclass(frozen=True)
 class Start:

@@ -177,6 +177,23 @@ def open(path: str) -> TunedNetwork:
     )
 
 
+def form(path: str) -> str | None:
+    """Returns the form in which most people can use a task's weights, as `write` takes it.
+
+    Orbax's if Hugging Face has no class for the head or the encoder; None if no weights can be
+    exported, such as those of a fine-tuning that kept none.
+    """
+    try:
+        tuned = open(path)
+    except (config_lib.ConfigError, metadata.CheckpointError):
+        return None
+    try:
+        _check_classes(tuned)
+    except config_lib.ConfigError:
+        return "orbax"
+    return "hugging_face"
+
+
 def to_hugging_face(
     tuned: TunedNetwork, out: str, publication: card.Publication = card.UNPUBLISHED
 ) -> dict:
@@ -187,15 +204,7 @@ def to_hugging_face(
 
     Raises ConfigError, one line, if Hugging Face has no class for the head or the encoder.
     """
-    kind, about = tuned.head_config.kind, tuned.about
-    role = _ROLES.get(kind)
-    if role is None:
-        raise config_lib.ConfigError(
-            f"{tuned.source} was tuned with the head {kind!r}, for which Hugging Face's ELECTRA has"
-            f" no class; fine-tune with {_OTHERWISE[kind]}, or take --to=orbax"
-        )
-
-    exporting.check_trunk(tuned.encoder.networks)
+    role, about = _check_classes(tuned), tuned.about
     one, recipe = tuned.encoder, tuned.settings.recipe
     flat = trees.flat(jax.device_get({"embeddings": one.params["embeddings"]}))
     flat |= trees.flat(jax.device_get(one.params["discriminator"]))
@@ -254,6 +263,21 @@ def _encoder(where, workdir, config, about) -> trained_weights.Weights:
         began_with={} if fresh else found.began_with,
         trained_tokens=0 if fresh else found.trained_tokens,
     )
+
+
+def _check_classes(tuned):
+    """Returns the role of Hugging Face's class for the head.
+
+    Raises ConfigError, one line, if there is none, or none for the encoder.
+    """
+    kind = tuned.head_config.kind
+    if kind not in _ROLES:
+        raise config_lib.ConfigError(
+            f"{tuned.source} was tuned with the head {kind!r}, for which Hugging Face's ELECTRA has"
+            f" no class; fine-tune with {_OTHERWISE[kind]}, or take --to=orbax"
+        )
+    exporting.check_trunk(tuned.encoder.networks)
+    return _ROLES[kind]
 
 
 def _check(folder, flat, role, size):

@@ -34,26 +34,37 @@ def folder_of(config: finetuning_config.Config, workdir: str) -> str:
     return os.path.join(workdir, "finetune", config.name)
 
 
-def check_settings(folder: str, config: finetuning_config.Config, identity: str) -> None:
+def check_settings(
+    folder: str, config: finetuning_config.Config, identity: str, step: int | None
+) -> None:
     """Raises ConfigError if the folder holds results of other settings or another encoder.
 
-    Settings that no finished seed was trained with may change. `identity` is the encoder's.
+    Settings that no finished seed was trained with may change. `identity` is the encoder's, and
+    `step` that of its checkpoint, None if it has none.
     """
     old = _settings_of_results(folder)
     if old is None:
         return
 
     changed = finetuning_config.differences(finetuning_config.parse_saved(old["config"]), config)
+    remedy = "choose another --config.name, or delete that folder"
     if old["encoder"] != identity:
-        changed.append("the encoder's weights")
+        # The usual cause is that pre-training went on, and its newest checkpoint is a later one.
+        old_step = old.get("step")
+        if None not in (old_step, step) and old_step != step:
+            changed.append(f"the encoder's weights, of step {old_step} then and {step} now")
+            remedy += f"; --config.encoder.step={old_step} goes on with those of then"
+        else:
+            changed.append("the encoder's weights")
     if changed:
         raise config_lib.ConfigError(
-            f"{folder} holds results of other settings: {'; '.join(changed)}; choose another"
-            " --config.name, or delete that folder"
+            f"{folder} holds results of other settings: {'; '.join(changed)}; {remedy}"
         )
 
 
-def write_settings(folder: str, config: finetuning_config.Config, identity: str, task: str) -> None:
+def write_settings(
+    folder: str, config: finetuning_config.Config, identity: str, step: int | None, task: str
+) -> None:
     """Writes settings.json once nothing can refuse the seeds that the folder has of this task.
 
     It has the number of seeds of each task too, those of other commands included: what a task
@@ -61,7 +72,12 @@ def write_settings(folder: str, config: finetuning_config.Config, identity: str,
     """
     old = _settings_of_results(folder) or {}
     seeds = old.get("seeds", {}) | {task: config.seeds}
-    content = {"config": config_lib.to_tree(config), "encoder": identity, "seeds": seeds}
+    content = {
+        "config": config_lib.to_tree(config),
+        "encoder": identity,
+        "step": step,
+        "seeds": seeds,
+    }
     _write(os.path.join(folder, "settings.json"), content)
 
 

@@ -74,7 +74,7 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
         stack.enter_context(logs.file(os.path.join(folder, "log.txt")))
         compile_cache.keep()
         session = choices.Session(config, workdir, folder, mesh, encoder)
-        run_folder.check_settings(folder, config, encoder.identity)
+        run_folder.check_settings(folder, config, encoder.identity, encoder.step)
         _check_needed(session, names)
 
         # Results are written after every task, so an interrupted command leaves what it has.
@@ -160,7 +160,7 @@ def _task(
     for line in prepared.report.lines():
         logging.info("%s", line)
     if task.model_of:
-        run_folder.write_settings(session.folder, config, encoder.identity, name)
+        run_folder.write_settings(session.folder, config, encoder.identity, encoder.step, name)
         return None, _answer_by(session, prepared, task.model_of)
 
     start = _start(session, name)
@@ -176,7 +176,7 @@ def _task(
     }
     for at in folders.values():
         seeds.check_finished(session, at, made_of)
-    run_folder.write_settings(session.folder, config, encoder.identity, name)
+    run_folder.write_settings(session.folder, config, encoder.identity, encoder.step, name)
     records_at = {
         point: seeds.train_missing(session, page, prepared, start, point, at, made_of)
         for point, at in folders.items()
