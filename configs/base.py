@@ -69,8 +69,8 @@ def data() -> ml_collections.ConfigDict:
     # field with the text in jsonl, parquet and TFDS records: 'text', 'meta.text' within another,
     # 'title+abstract' for several, each of which begins a line; a list of texts is one of lines
     c.text_field = "text"
-    # what ends a document of plain text: a blank line | 'files': the end of its file, as for books
-    # and articles whose blank lines end paragraphs. </doc> ends one in either case
+    # what ends a document of plain text: a blank line | 'lines': each end of a line | 'files': the
+    # end of its file, as for books whose blank lines end paragraphs. </doc> ends one in any case
     c.documents = "blank_lines"
     c.invalid_utf8 = "replace"  # replace by U+FFFD and count | 'refuse'
     c.min_document_characters = 0  # shorter documents are dropped

@@ -48,7 +48,7 @@ _TEXT_FIELD = flags.DEFINE_string(
 _DOCUMENTS = flags.DEFINE_enum(
     "documents",
     None,
-    ["blank_lines", "files"],
+    ["blank_lines", "lines", "files"],
     "What ends a document of plain text in --data; data.documents of the run without it.",
 )
 _JSON = flags.DEFINE_bool(

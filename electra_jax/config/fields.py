@@ -60,7 +60,7 @@ class Data:
     lower_case: bool
     strip_accents: bool
     text_field: str
-    documents: str = one_of("blank_lines", "files", untouched=("blank_lines",))
+    documents: str = one_of("blank_lines", "lines", "files", untouched=("blank_lines",))
     invalid_utf8: str = one_of("replace", "refuse")
     min_document_characters: int = between(0, math.inf)
     deduplicate: bool

@@ -5,7 +5,8 @@ In a book or an article a blank line ends a paragraph, and each paragraph is the
 of pairs hold little more than one of them, and some are held out of texts whose others are trained
 on. Documents that truly are short look the same, so the line has a remedy for both. Nothing is said
 if the files are not longer than the rows either, or if there is only one: as a document it would be
-all of its source, of which one document must be held out.
+all of its source, of which one document must be held out. Where each line is a document, there is
+no doubt, and one remedy.
 """
 
 import collections
@@ -24,8 +25,9 @@ def warning(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, A
     `results` are of tasks.
     """
     settings, length = tasks[0].settings, tasks[0].settings.sequence_length
-    if settings.documents != "blank_lines":
+    if settings.documents == "files":
         return ""
+    lines_are_documents = settings.documents == "lines"
 
     counts: dict[int, collections.Counter] = collections.defaultdict(collections.Counter)
     files: dict[int, set[str]] = collections.defaultdict(set)
@@ -38,17 +40,22 @@ def warning(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, A
     for number, found in counts.items():
         tokens, count = found["tokens"] + found["heldout_tokens"], len(files[number])
         share = found["padding"] / max(1, found["rows"] * length)
-        long = count > 1 and tokens > length * count
+        long = lines_are_documents or (count > 1 and tokens > length * count)
         if share > MUCH and found["rows"] >= LEAST and long:
             wrong.append((share, number, tokens / found["documents"]))
     if not wrong:
         return ""
 
     share, number, tokens = max(wrong)
+    remedies = [
+        "if blank lines end paragraphs, and each file is a document, as a book or an article, set"
+        " data.documents=files",
+        "if the texts are so short, choose data.rows=packed, which puts several into a row",
+    ]
+    if lines_are_documents:
+        remedies = ["choose data.rows=packed, which puts several into a row"]
     return (
         f"{text.parse(settings.source)[number].spec}: documents of its plain text have"
         f" {tokens:,.0f} tokens on average, so {share:.0%} of the places in rows of"
-        f" data.sequence_length={length} are padding; if blank lines end paragraphs, and each file"
-        " is a document, as a book or an article, set data.documents=files; if the texts are so"
-        " short, choose data.rows=packed, which puts several into a row"
+        f" data.sequence_length={length} are padding; {'; '.join(remedies)}"
     )

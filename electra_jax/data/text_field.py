@@ -15,6 +15,11 @@ from typing import Any
 
 import numpy as np
 
+
+class MissingFieldError(ValueError):
+    """A record has none of the fields that data.text_field names."""
+
+
 _REPLACED = "\ufffd".encode()  # the character that stands for invalid bytes
 
 
@@ -28,13 +33,13 @@ def of_record(
       options: a `text.Options`.
       counts: counts what was not UTF-8.
 
-    Raises ValueError, one line, if there is no such field, or if it is no text.
+    Raises ValueError, one line, if it is no text, and MissingFieldError if there is no such field.
     """
     parts = _parts(options.text_field, record)
     found = {part: _value(record, part) for part in parts}
     there = {part: value for part, value in found.items() if value is not _MISSING}
     if not there:
-        raise ValueError(
+        raise MissingFieldError(
             f"{where}: no field {options.text_field!r} (there is: {', '.join(record)}); set"
             " data.text_field"
         )

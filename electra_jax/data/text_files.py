@@ -5,7 +5,8 @@
     *.parquet      ->  parquet_documents   one column
     *.jsonl, ...   ->  documents           one field of each line
     other files    ->  documents           separated by blank lines, or by <doc ...> tags;
-                                           with data.documents='files' by these tags alone
+                                           with data.documents='files' by these tags alone, and
+                                           with 'lines' by each end of a line
 
 Endings may be in capitals too: a.TXT.GZ.
 
@@ -34,11 +35,14 @@ from electra_jax.data import text_field
 
 LONGEST_DOCUMENT = 100_000_000  # characters of plain text; a worker needs over 20 bytes for each
 SEPARATE = {  # data.documents -> what makes several documents out of one of plain text
-    "blank_lines": "put blank lines between documents (sed G does after each line)",
-    "files": "set data.documents=blank_lines if files hold several of them",
+    "blank_lines": "put blank lines between documents, or set data.documents=lines if each line is"
+    " one",
+    "lines": "put each document on a line of its own",
+    "files": "set data.documents=blank_lines or lines if files hold several of them",
 }
 _ENDS = {
     "blank_lines": "a blank line ends one",
+    "lines": "with data.documents=lines each line is one",
     "files": "with data.documents=files each file is one",
 }
 BLOCK = 256  # consecutive documents that go to the same stripe
@@ -179,15 +183,23 @@ def documents(
 ) -> Iterator[str]:
     """Yields the documents of a file that is no parquet, or of parts of it, see `blocks`.
 
-    Of JSON lines they are the field data.text_field. Those of plain text end at blank lines or,
-    with data.documents='files', with the file. Between <doc ...> and </doc>, as WikiExtractor
-    writes them, blank lines are part of the document, and it ends there in either case.
+    Of JSON lines they are the field data.text_field, '' for a record that lacks it. Those of plain
+    text end at blank lines or, with data.documents='files', with the file, or with 'lines' with
+    each line. Lines between <doc ...> and </doc>, as WikiExtractor writes them, are one document
+    with any of them, blank ones too.
     """
-    fields = is_json_lines(path)
+    parts = list(parts)
     with _opened(path) as stream:
-        for part in parts:
-            for (_, number), found in _records(stream, path, options, counts, part):
-                yield _field(path, number, found, options, counts) if fields else found
+        found = (
+            (number, record)
+            for part in parts
+            for (_, number), record in _records(stream, path, options, counts, part)
+        )
+        if is_json_lines(path):
+            from_beginning = any(part.first == 0 for part in parts)
+            yield from _fields(path, found, options, counts, from_beginning)
+        else:
+            yield from (document for _, document in found)
 
 
 def blocks(path: str, options: Any, counts: collections.Counter) -> np.ndarray:
@@ -219,10 +231,11 @@ def _records(stream, path, options, counts, part):
 
     if fields or options.documents == "files":  # then no blank line is left to end a document
         lines = ((place, line) for place, line in lines if line.strip())
-    return lines if fields else _between_blank_lines(path, lines, options)
+    return lines if fields else _documents_of_lines(path, lines, options)
 
 
-def _between_blank_lines(path, numbered, options):
+def _documents_of_lines(path, numbered, options):
+    """Yields (place, document) of plain text; `numbered` are (place, line), see `_lines`."""
     lines: list[str] = []
     wrapped = False
     start, characters = None, 0  # where the document begins, and its length
@@ -247,12 +260,35 @@ def _between_blank_lines(path, numbered, options):
             if not lines and not wrapped:
                 start = place
             lines.append(line)
+            if options.documents == "lines" and not wrapped:
+                yield start, line
+                lines = []
         elif lines:
             yield start, "\n".join(lines)
             lines = []
 
     if lines:
         yield start, "\n".join(lines)
+
+
+def _fields(path, numbered, options, counts, from_beginning):
+    """Yields the text of each line of JSON, '' if it lacks the field.
+
+    A field that none of the first BLOCK records has, or of fewer from the beginning of a file to
+    its end, is misspelt: raises MissingFieldError.
+    """
+    first_error, there = None, False
+    for count, (number, line) in enumerate(numbered, 1):
+        try:
+            text, there = _field(path, number, line, options, counts), True
+        except text_field.MissingFieldError as error:
+            first_error, text = first_error or error, ""
+            if not there and count == BLOCK:
+                raise first_error from None
+        yield text
+
+    if first_error and not there and from_beginning:
+        raise first_error
 
 
 def _field(path, number, line, options, counts):

@@ -35,7 +35,7 @@ def test_a_long_file_without_blank_lines_is_named(tmp_path, monkeypatch, name, c
     assert len(said) == warned
     if warned:
         assert said[0].startswith(f"warning: {tmp_path}/{name} has 1 document in 9,199 characters")
-        assert "sed G" in said[0] and "\n" not in said[0]
+        assert "set data.documents=lines" in said[0] and "\n" not in said[0]
 
 
 def unit_of(name, stripe=0, stripes=1):
@@ -66,7 +66,7 @@ def test_where_a_file_is_a_document_a_long_one_has_another_remedy():
     size = document_ends.LONGEST
     assert warning((unit_of("a.txt"), size, 1), kind="files") == ""
     said = warning((unit_of("a.txt"), size + 1, 1), kind="files")
-    assert "each file is one; set data.documents=blank_lines if files hold several of them" in said
+    assert "each file is one; set data.documents=blank_lines or lines if files hold several" in said
 
 
 def test_files_that_were_fetched_are_named_by_their_address():
@@ -89,7 +89,9 @@ def test_a_document_too_long_for_the_memory_is_refused_with_its_remedy(tmp_path,
 
     whole = "\n".join(lines)
     assert documents(f"{whole}\n\n{whole}\n") == [whole, whole]
-    with pytest.raises(ValueError, match=r"1\.txt has a document of more than 100 .* \(sed G does"):
+    with pytest.raises(
+        ValueError, match=r"1\.txt has a document of more than 100 .* data.documents=lines"
+    ):
         documents(f"{whole}\n\n{whole}\n.\n")
 
     assert documents("\n\n".join(lines), documents="files") == [whole]

@@ -59,6 +59,13 @@ def warning(*found, documents="blank_lines"):
     return short_documents.warning(tasks, results)
 
 
+def test_where_each_line_is_a_document_short_ones_are_packed():
+    said = warning(*BOOKS, documents="lines")
+    assert "rows of data.sequence_length=100 are padding; choose data.rows=packed, which" in said
+    one_file = warning(("a.txt", 1_000, 80_000, 1_000, 18_000), documents="lines")
+    assert "documents=files" not in one_file and "have 18 tokens on average" in one_file
+
+
 BOOKS = [("a1.txt", 600, 48_000, 400, 10_800), ("a2.txt", 400, 32_000, 600, 7_200)]
 
 

@@ -71,6 +71,9 @@ def test_a_file_may_be_one_document_whose_blank_lines_end_nothing(ending, tmp_pa
         "another book",
     ]
     assert len(read(f"text:{tmp_path}/*")[0]) == 4
+    assert read(f"text:{tmp_path}/*", documents="lines")[0] == [
+        "a title", "first paragraph", "second paragraph", "another book",
+    ]  # fmt: skip
 
 
 def test_where_a_file_is_a_document_tags_and_lines_of_json_still_end_some(tmp_path):
@@ -78,6 +81,9 @@ def test_where_a_file_is_a_document_tags_and_lines_of_json_still_end_some(tmp_pa
     (tmp_path / "b.jsonl").write_text('{"text": "three\\n\\nfour"}\n\n{"text": "five"}\n')
     assert read(f"text:{tmp_path}/*", documents="files")[0] == [
         "loose\nwords", "one\ntwo", "more", "three\nfour", "five",
+    ]  # fmt: skip
+    assert read(f"text:{tmp_path}/*", documents="lines")[0] == [
+        "loose", "words", "one\ntwo", "more", "three\nfour", "five",
     ]  # fmt: skip
 
 
@@ -127,6 +133,21 @@ def test_a_line_of_megabytes_is_one_line(tmp_path):
 def test_bad_json_lines_are_named(content, message, tmp_path):
     (tmp_path / "a.jsonl").write_text(content)
     with pytest.raises(ValueError, match=message):
+        read(f"text:{tmp_path}/*")
+
+
+def test_records_without_the_field_are_empty_documents(tmp_path):
+    lines = ['{"title": "x"}', '{"text": "a"}', '{"title": "x", "text": null}', '{"text": "b"}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    assert read(f"text:{tmp_path}/*") == (["a", "b"], {"empty": 2})
+
+
+@pytest.mark.parametrize("there, records", [(0, 3), (300, 1000)])
+def test_a_field_that_no_record_has_at_first_is_misspelt(tmp_path, there, records):
+    """In a long file that is known before its end."""
+    names = ["text" if there and number >= there else "body" for number in range(records)]
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"{name}": "a"}}\n' for name in names))
+    with pytest.raises(ValueError, match="a.jsonl, line 1: no field 'text' .there is: body.; set"):
         read(f"text:{tmp_path}/*")
 
 

@@ -120,7 +120,7 @@ def test_of_a_plain_file_each_stripe_reads_its_own_blocks(folder, bytes_read, mo
     assert (totals["invalid_utf8"], totals["empty"]) == (1, 2)
 
 
-@pytest.mark.parametrize("kind", ["blank_lines", "files"])
+@pytest.mark.parametrize("kind", ["blank_lines", "lines", "files"])
 def test_the_blocks_of_a_file_hold_its_documents_whatever_its_lines_are(
     kind, tmp_path, monkeypatch
 ):
