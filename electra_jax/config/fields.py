@@ -57,8 +57,8 @@ class Data:
     dir: str
     vocab: str
     vocab_sample_characters: int = between(1_000, math.inf)
-    lower_case: bool
-    strip_accents: bool
+    lower_case: bool = one_of(True, False, untouched=(True,))
+    strip_accents: bool = one_of(True, False, untouched=(True,))
     text_field: str
     documents: str = one_of("blank_lines", "lines", "files", untouched=("blank_lines",))
     invalid_utf8: str = one_of("replace", "refuse")

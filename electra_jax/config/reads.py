@@ -70,6 +70,15 @@ ONLY_WITH = {  # path -> (why it may have no effect, whether it has one in a con
         "it needs several sources in data.source",
         lambda c: ";" in c.data.source.strip("; "),
     ),
+    "data.lower_case": (
+        "it needs a data.vocab that is trained or a vocab.txt; a .model and a tokenizer.json have"
+        " rules of their own",
+        lambda c: not c.data.vocab.endswith((".model", ".json")),
+    ),
+    "data.strip_accents": (
+        "it needs a data.vocab that is no tokenizer.json, which has rules of its own",
+        lambda c: not c.data.vocab.endswith(".json"),
+    ),
     "data.documents": (
         "it needs files in data.source: text: or hf:",
         lambda c: "text:" in c.data.source or "hf:" in c.data.source,

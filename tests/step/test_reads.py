@@ -268,6 +268,8 @@ def test_a_setting_is_named_where_it_changes_nothing_and_nowhere_else(name):
     ("path", "value", "partner", "use"),
     [
         ("data.mixture_alpha", 0.5, "data.source", "text:a; text:b"),
+        ("data.lower_case", False, "data.vocab", "a/vocab.txt"),
+        ("data.strip_accents", False, "data.vocab", "a/spiece.model"),
         ("data.documents", "files", "data.source", "text:a"),
         ("data.single_segment_rate", 0.2, "data.rows", "pairs"),
         ("data.short_row_rate", 0.2, "data.rows", "pairs"),
@@ -285,7 +287,8 @@ def test_a_setting_is_named_where_it_changes_nothing_and_nowhere_else(name):
 )
 def test_a_setting_that_needs_another_one_is_named_without_it(path, value, partner, use):
     without = {  # those of base are of use
-        "data.rows": "packed", "data.source": "builtin", "schedule.shape": "cosine",
+        "data.rows": "packed", "data.source": "builtin", "data.vocab": "a/tokenizer.json",
+        "schedule.shape": "cosine",
     }  # fmt: skip
     changed = {path: value} | {name: without[name] for name in without if name == partner}
     (line,) = config_lib.unread(_base_with(changed))
