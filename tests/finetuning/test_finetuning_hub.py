@@ -69,7 +69,10 @@ def test_files_of_the_hub_and_of_this_machine_go_together(hub, tmp_path):
     ("entry", "message"),
     [
         ("hf:films", "hf:films does not name a data set; write hf:OWNER/NAME"),
-        ("hf:pages/films", "task custom: dev=hf:pages/films names no split, .* hf:.*:validation$"),
+        (
+            "hf:pages/films",
+            "task custom: custom.dev=hf:pages/films names no split, .*:validation$",
+        ),
     ],
 )
 def test_what_names_no_set_or_no_split_is_refused_before_the_hub_is_asked(entry, message):

@@ -153,7 +153,11 @@ def test_questions_have_the_fields_of_squad(tmp_path):
         ({}, {"text": "w", "label": "y"}, "a.parquet:0: field 'w' is list, not text"),
         ({"y": [0.5, float("nan")]}, {"text": "t", "label": "y"}, "a.parquet:1: the label is nan"),
         ({"y": [[0], [None]]}, {"text": "t", "label": "y"}, "a.parquet:1: one of several labels"),
-        ({}, {"kind": "tagging", "text": "t", "label": "w"}, "'t' is str, not a list; set text to"),
+        (
+            {},
+            {"kind": "tagging", "text": "t", "label": "w"},
+            "is str, not a list; set custom.text to",
+        ),
         ({}, {"kind": "tagging", "text": "x", "label": "w"}, "no column 'x'; there is t, y, w"),
         ({"v": [["A"], ["B"]]}, {"kind": "tagging", "text": "v", "label": "w"}, "a.parquet:0: 1 w"),
         ({"v": [[1], [2]]}, {"kind": "tagging", "text": "v", "label": "w"}, "holds 1, which is no"),

@@ -73,14 +73,23 @@ def test_names_with_commas_stand_in_quotes():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"kind": "regresion"}, "task custom: kind 'regresion' is none of classification, regr"),
+        (
+            {"kind": "regresion"},
+            "task custom: custom.kind 'regresion' is none of classif",
+        ),
         ({"txet": "a"}, "custom task: 'txet' is none of name, kind, train"),
         ({"label": "y"}, "task custom: no file to train on"),
-        ({"train": "a.tsv"}, "task custom: no column of labels; give label=COLUMN"),
-        ({"train": "a.tsv", "label": "y", "metrics": "mse"}, "metrics 'mse' is none of accuracy"),
+        ({"train": "a.tsv"}, "task custom: no column of labels; give custom.label=COLUMN"),
+        (
+            {"train": "a.tsv", "label": "y", "metrics": "mse"},
+            "custom.metrics 'mse' is none of",
+        ),
         ({"train": "a.tsv", "label": "y", "main": "mse"}, "main 'mse' is none of accuracy"),
         ({"train": "a.tsv", "label": "y", "format": "conll"}, "format 'conll' is none of tsv"),
-        ({"train": "a.tsv", "label": ["x", "y"]}, "several columns .* are for kind='multi_label'"),
+        (
+            {"train": "a.tsv", "label": ["x", "y"]},
+            "several .* are for custom.kind='multi_label'",
+        ),
         ({"train": "a.tsv", "label": "y", "odd_rows": "keep"}, "'keep' is none of refuse, skip"),
         (
             {"kind": "multi_label", "train": "a.tsv", "label": "y", "separator": ""},
@@ -100,7 +109,7 @@ def test_a_range_of_labels_is_two_numbers_of_which_the_second_is_larger(given):
     settings = {"kind": "regression", "train": "a.csv", "label": "y", "label_range": given}
     with pytest.raises(ValueError, match=r"label_range=\(.*\) is not \(lowest, highest\), two num"):
         custom.task(settings)
-    with pytest.raises(ValueError, match=r"is for kind='regression'; set it to \(\)"):
+    with pytest.raises(ValueError, match=r"is for custom.kind='regression'; set it to \(\)"):
         custom.task(settings | {"kind": "classification"})
 
 

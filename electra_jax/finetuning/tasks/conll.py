@@ -112,8 +112,8 @@ def _list_in(record, column, place):
     if not isinstance(record.get(column), list | tuple):
         state = type(record[column]).__name__ if column in record else "missing"
         raise ValueError(
-            f"{place}: field {column!r} is {state}, not a list; set text to the field of the words,"
-            f" and label to that of their tags: {', '.join(map(str, record))}"
+            f"{place}: field {column!r} is {state}, not a list; set custom.text to the field of the"
+            f" words, and custom.label to that of their tags: {', '.join(map(str, record))}"
         )
     return tuple(record[column])
 
@@ -196,8 +196,8 @@ def _check_columns(path, number, source, labelled, width):
             raise ValueError(f"{path}:{number}: no column {column!r}; there is 0 to {width - 1}")
     if width > 1 and source.label is not None and (source.a - source.label) % width == 0:
         raise ValueError(
-            f"{path}:{number}: column {source.a % width} would be the word and its tag; set label"
-            " or text to another"
+            f"{path}:{number}: column {source.a % width} would be the word and its tag; set"
+            " custom.label or custom.text to another"
         )
 
 

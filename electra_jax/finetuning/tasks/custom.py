@@ -129,7 +129,8 @@ def _labels(name, label, given):
     labels = labels or tuple(str(column) for column in label)
     if len(labels) != len(label):
         raise ValueError(
-            f"task {name}: {len(labels)} labels for {len(label)} columns of label; give as many"
+            f"task {name}: {len(labels)} labels for {len(label)} columns of label; give"
+            " custom.labels as many"
         )
     return labels
 
@@ -151,12 +152,14 @@ def _files(name, kind, label, known):
     )
     _check_choice(name, "odd_rows", source.odd_rows, ("refuse", "skip"))
     if kind == "multi_label" and not source.separator:
-        raise ValueError(f"task {name}: separator is empty; give what stands between labels: ','")
+        raise ValueError(
+            f"task {name}: custom.separator is empty; give what stands between labels: ','"
+        )
     for column in label if isinstance(label, tuple) else (label,):
         if column is not None and column in (source.a, source.b):
             raise ValueError(
-                f"task {name}: column {column!r} would be the text and its label; set label, or"
-                " text and pair, to another"
+                f"task {name}: column {column!r} would be the text and its label; set"
+                " custom.label, or custom.text and custom.pair, to another"
             )
 
     files = {
@@ -165,7 +168,7 @@ def _files(name, kind, label, known):
         if known[split]
     }
     if not set(files) & {"train", "dev"}:
-        raise ValueError(f"task {name}: no file to train on; give train=FILE")
+        raise ValueError(f"task {name}: no file to train on; give custom.train=FILE")
     for split, found in files.items():
         _check_hub(name, split, found.files)
     return files
@@ -183,8 +186,8 @@ def _check_hub(name, split, entries):
         if split != "train" and entry.count(":") == 1:
             example = "validation" if split == "dev" else split
             raise ValueError(
-                f"task {name}: {split}={entry} names no split, which would be train; add it, as in"
-                f" {entry}:{example}"
+                f"task {name}: custom.{split}={entry} names no split, which would be train; add"
+                f" it, as in {entry}:{example}"
             )
 
 
@@ -193,19 +196,21 @@ def _label_range(name, kind, given):
     if not given:
         return None
     if kind != "regression":
-        raise ValueError(f"task {name}: label_range={given} is for kind='regression'; set it to ()")
+        raise ValueError(
+            f"task {name}: custom.label_range={given} is for custom.kind='regression'; set it to ()"
+        )
     numbers = all(type(bound) in (int, float) and math.isfinite(bound) for bound in given)
     if len(given) != 2 or not numbers or not given[0] < given[1]:
         raise ValueError(
-            f"task {name}: label_range={given} is not (lowest, highest), two numbers of which the"
-            " second is larger, such as (0, 5); () takes those of train"
+            f"task {name}: custom.label_range={given} is not (lowest, highest), two numbers of"
+            " which the second is larger, such as (0, 5); () takes those of train"
         )
     return float(given[0]), float(given[1])
 
 
 def _check_choice(name, what, value, known):
     if value not in known:
-        raise ValueError(f"task {name}: {what} {value!r} is none of {', '.join(known)}")
+        raise ValueError(f"task {name}: custom.{what} {value!r} is none of {', '.join(known)}")
 
 
 def _as_tuple(value, separator: str = ",") -> tuple[str, ...]:
@@ -230,12 +235,14 @@ def _label_column(name, kind, value, layout):
         return _column_of(value, -1)
     if isinstance(value, Sequence) and not isinstance(value, str) and value:
         if kind != "multi_label":
-            raise ValueError(f"task {name}: several columns of label are for kind='multi_label'")
+            raise ValueError(
+                f"task {name}: several columns of label are for custom.kind='multi_label'"
+            )
         return tuple(_column_of(column, None) for column in value)
 
     column = _column_of(value, None)
     if column is None and layout not in ("lines", "label_first"):
-        raise ValueError(f"task {name}: no column of labels; give label=COLUMN")
+        raise ValueError(f"task {name}: no column of labels; give custom.label=COLUMN")
     return column
 
 

@@ -25,8 +25,8 @@ def known(rows: Iterable[tables.TableRow], task: task_lib.Task, separator: str) 
     found = sorted({label for row in rows for label in _labels(row.label, separator, several)})
     if not 2 <= len(found) <= _MOST_LABELS:
         raise ValueError(
-            f"task {task.name}: {len(found)} different labels in train; look at label (the column),"
-            " or set labels"
+            f"task {task.name}: {len(found)} different labels in train; look at"
+            " custom.label (the column), or set custom.labels"
         )
 
     if all(label.removeprefix("-").isdecimal() for label in found):
@@ -49,7 +49,7 @@ def text(
     nothing = row.label is None or (row.label == "" and task.kind != "multi_label")
     label = None if nothing and not labelled else row.label
     if label is None and labelled:
-        raise ValueError(f"{row.where}: no label; look at label, its column or field")
+        raise ValueError(f"{row.where}: no label; look at custom.label, its column or field")
 
     value = None if label is None else _value(row._replace(label=label), task, separator)
     return examples.TextExample(row.id or number, row.a, row.b, value)
@@ -61,7 +61,7 @@ def _value(row, task, separator):
         found = dict.fromkeys(_labels(row.label, separator, True))  # without repetitions, in order
         return tuple(_label_index(label, row, task) for label in found)
     if not isinstance(row.label, str):
-        raise ValueError(f"{row.where}: several labels; set kind='multi_label'")
+        raise ValueError(f"{row.where}: several labels; set custom.kind='multi_label'")
     if task.kind == "regression":
         return _checked_score(row, task)
     return _label_index(row.label, row, task)

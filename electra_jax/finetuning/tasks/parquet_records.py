@@ -69,8 +69,8 @@ class Table:
             name = None if column is None else self._name(column, labelled)
             if name in of_texts and labelled:
                 raise ValueError(
-                    f"{self._path}: column {name!r} would be the text and its label; set label, or"
-                    " text and pair, to another"
+                    f"{self._path}: column {name!r} would be the text and its label; set"
+                    " custom.label, or custom.text and custom.pair, to another"
                 )
             if name is not None and name not in of_texts:
                 names[column] = name

@@ -204,7 +204,7 @@ def _table(path, source, kind, labelled, where, report) -> Iterator[TableRow]:
             if source.odd_rows != "skip":
                 raise ValueError(
                     f"{path}:{number}: {len(row)} cells where there are {width} columns; mend the"
-                    " row, or leave such rows out with odd_rows='skip'"
+                    " row, or leave such rows out with custom.odd_rows='skip'"
                 )
             report.count(where, "rows with another number of cells skipped")
         else:
@@ -259,8 +259,8 @@ class _CellPicker:
         shared = [place for place in places if place is not None and place in (self._a, self._b)]
         if shared and labelled:
             raise ValueError(
-                f"{self._path}: column {shared[0]} would be the text and its label; set label, or"
-                " text and pair, to another"
+                f"{self._path}: column {shared[0]} would be the text and its label; set"
+                " custom.label, or custom.text and custom.pair, to another"
             )
         if shared:
             self._label = self._labels = None
