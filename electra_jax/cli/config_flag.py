@@ -44,7 +44,9 @@ def define_config(argv: Sequence[str]) -> None:
 
 
 def with_file(argv: Sequence[str]) -> list[str]:
-    """Returns the command line with the file of --config in place of its name.
+    """Returns the command line with the file of --config in place of its name, before all flags.
+
+    ml_collections refuses an override that stands before it.
 
     Raises ConfigError if there is no such file and no such configuration in the package, and if
     several are named.
@@ -55,16 +57,17 @@ def with_file(argv: Sequence[str]) -> list[str]:
             " --config.SECTION.FIELD=VALUE"
         )
 
-    found, is_value = [], False
+    named, others, is_value = [], [], False
     for arg in argv:
         flag, equals, value = arg.partition("=")
         if is_value:
-            arg = _file(arg)
+            named = [others.pop(), _file(arg)]
         elif equals and flag in _CONFIG_FLAGS:
-            arg = f"{flag}={_file(value)}"
+            named = [f"{flag}={_file(value)}"]
+        else:
+            others.append(arg)
         is_value = arg in _CONFIG_FLAGS
-        found.append(arg)
-    return found
+    return [*others[:1], *named, *others[1:]]
 
 
 def _file(given):

@@ -264,7 +264,7 @@ def test_a_file_of_ones_own_counts_first(tmp_path, monkeypatch):
     assert configs.path("nothing") is None
 
 
-def test_the_command_line_gets_the_file_and_keeps_the_argument(tmp_path, monkeypatch):
+def test_the_command_line_gets_the_file_first_and_keeps_the_argument(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file = str(ROOT / "configs" / "deberta_v3.py")
     for given, expected in (
@@ -272,7 +272,8 @@ def test_the_command_line_gets_the_file_and_keeps_the_argument(tmp_path, monkeyp
             ["--config=deberta_v3:tiny", "--config.seed=3"],
             [f"--config={file}:tiny", "--config.seed=3"],
         ),
-        (["--config.seed=3", "-config", "deberta_v3"], ["--config.seed=3", "-config", file]),
+        (["--config.seed=3", "-config", "deberta_v3"], ["-config", file, "--config.seed=3"]),
+        (["--config.seed=3", "--config=deberta_v3"], [f"--config={file}", "--config.seed=3"]),
     ):
         assert config_flag.with_file(["main", *given]) == ["main", *expected]
 

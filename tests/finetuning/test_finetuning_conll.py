@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from electra_jax.finetuning.tasks import built_in, custom, examples, reading
+from electra_jax.finetuning.tasks import built_in, conll, custom, examples, reading, task
 
 
 def read(name, place):
@@ -29,6 +29,16 @@ def test_sentences_end_at_blank_lines_even_with_a_tab_in_them(tmp_path):
         (("hi",), ("O",)),
     ]
     assert data.task.labels == ("O", "B-location", "B-person", "I-location")
+
+
+@pytest.mark.parametrize("words, noted", [(1_000, False), (1_001, True)])
+def test_a_file_in_which_nothing_ends_a_sentence_is_pointed_out(tmp_path, words, noted):
+    path = tmp_path / "new.txt"
+    path.write_text("Bob\tO\n\n" + "Ann\tB-person\n" * words)
+    report, source = examples.Report(), task.SplitFiles(files=(), label=-1)
+    conll.read(str(path), source, True, "wnut17 test", report)
+    line = f"{path} has a sentence of 1,001 words; only a blank line ends one"
+    assert (line in report.lines()) is noted
 
 
 def test_the_language_before_every_word_is_taken_off(tmp_path):

@@ -20,6 +20,7 @@ from electra_jax.finetuning.tasks import examples, files, parquet_records, table
 
 _PREFIX = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*:")
 _DOCUMENT = "-DOCSTART-"
+_LONG = 1_000  # words of a sentence; its end is likely to be missing
 
 
 class UnevenColumnsError(ValueError):
@@ -40,6 +41,9 @@ def read(
     """
     if has_columns(path, source):
         sentences = list(_sentences(path, source, labelled, where, report))
+        longest = max((len(words) for words, _ in sentences), default=0)
+        if longest > _LONG:
+            report.note(f"{path} has a sentence of {longest:,} words; only a blank line ends one")
     elif parquet_records.is_parquet(path, source):
         records = parquet_records.Table(path).records(source, labelled)
         sentences = list(_of_records(records, source, labelled, where, report))
