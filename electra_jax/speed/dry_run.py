@@ -33,6 +33,7 @@ from electra_jax.workdir import metadata, prepared_data
 # more; it is assumed. Narrower ones reach less: 12 % is assumed for a width of 256, with which the
 # one GPU that was met reached 8 to 12 % (docs/experiments/first_light.md).
 _SHARE_OF_PEAK, _WIDE = 0.35, 768
+_MANY_EPOCHS = 100  # ELECTRA-Base of the paper read its text some 30 times, Small some 5
 _SPEED_UNKNOWN = "not known before the speed is"
 
 
@@ -90,11 +91,13 @@ def text(config: config_lib.Config, workdir: str) -> str:
         ),
         ("scores a device", f"{max(scores):,.1f} MiB a piece, on the way back two at a time"),
         *_to_download(config.data.source, reached and not ready),
-        ("epochs over the data", _epochs(kinds, steps, opened)),
+        ("epochs over the data", _epochs_in_words(kinds, steps, opened)),
         ("time", _time(device, seconds, steps, share)),
     ]
     if line := plan.peak_not_reached(steps and sum(steps)):
         notes.append(line)
+    notes += _too_much_memory(plan, max(activations))
+    notes += _too_often(_epochs(kinds, steps, opened))
     lines += [("note", note) for note in notes]
 
     return "\n".join(console_table.lines(lines))
@@ -269,20 +272,61 @@ def _to_download(source, wanted):
     return [("text", line) for line in downloads.of_sources(source)] if wanted else []
 
 
-def _epochs(kinds, steps, opened):
+def _epochs_in_words(kinds, steps, opened):
     """Returns as text how often the run reads its data, and how many rows there are."""
     if None in opened:
         return "not known before the data is prepared"
-    if not steps:
+    epochs = _epochs(kinds, steps, opened)
+    if epochs is None:
         return _SPEED_UNKNOWN
+    rows = _by_stage(f"{rows:,}" for rows in dict.fromkeys(map(_training_rows, opened)))
+    return f"{epochs:,.2f} ({rows} rows)"
 
-    held = [
-        sum(found.rows("train", index) for index in range(len(found.manifest.sources)))
-        for found in opened
+
+def _epochs(kinds, steps, opened):
+    """Returns how often the run reads its data; None if rows or steps are not known yet."""
+    if None in opened or not steps:
+        return None
+    parts = zip(kinds, steps, map(_training_rows, opened))
+    return sum(kind.batch_size * count / rows for kind, count, rows in parts)
+
+
+def _training_rows(found):
+    return sum(found.rows("train", index) for index in range(len(found.manifest.sources)))
+
+
+def _too_often(epochs):
+    """Returns a note if each text is read so often that there is too little of it."""
+    if epochs is None or epochs <= _MANY_EPOCHS:
+        return []
+    return [
+        f"each text is read {epochs:,.0f} times; more text would teach more than more of these"
+        " epochs, and schedule.steps may be lower"
     ]
-    epochs = sum(kind.batch_size * n / rows for kind, n, rows in zip(kinds, steps, held))
-    rows = _by_stage(f"{rows:,}" for rows in dict.fromkeys(held))
-    return f"{epochs:.2f} ({rows} rows)"
+
+
+def _too_much_memory(plan, activations):
+    """Returns a note if state and activations alone are more than a device's memory."""
+    memory = _memory(meshes.first_device(plan.mesh))
+    needed = bytes_a_device(plan.state_shapes, plan.state_shardings) + activations
+    if memory is None or needed <= memory:
+        return []
+    return [
+        f"state and activations are {needed / 2**30:,.1f} GiB, and a device has"
+        f" {memory / 2**30:,.1f}; raise schedule.accumulation, set model.remat=full, or lower"
+        " data.batch_size"
+    ]
+
+
+def _memory(device):
+    """Returns the bytes that a device has, on a CPU those of its part of the machine.
+
+    None if it does not say how many.
+    """
+    if device.platform == "cpu":
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return pages // jax.local_device_count()
+    return (device.memory_stats() or {}).get("bytes_limit")
 
 
 def _time(device, seconds, steps, share):

@@ -160,3 +160,21 @@ def test_activations_and_scores_are_what_the_compiler_takes(name, monkeypatch):
     kept = dry_run._activation_bytes(plan, plan.stages[0]) / MIB
     told = kept + 2 * dry_run._scores_mib(plan, plan.stages[0]) + gradients
     assert 0.75 * taken < told < 1.3 * taken, (told, taken)
+
+
+@pytest.mark.parametrize("epochs, said", [(None, 0), (100.0, 0), (12_619.2, 1)])
+def test_text_that_is_read_too_often_is_noted(epochs, said):
+    notes = dry_run._too_often(epochs)
+    assert len(notes) == said
+    assert not said or notes[0].startswith("each text is read 12,619 times; more text would teach")
+
+
+def test_a_state_and_activations_beyond_the_memory_are_noted():
+    """Of this machine, since jax's CPU devices say nothing of theirs."""
+    _, plan = of(load_config("tiny"))
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // jax.local_device_count()
+    state = dry_run.bytes_a_device(plan.state_shapes, plan.state_shardings)
+    assert dry_run._too_much_memory(plan, memory - state) == []
+    (note,) = dry_run._too_much_memory(plan, memory - state + 1)
+    whole = f"{memory / 2**30:,.1f}"
+    assert note.startswith(f"state and activations are {whole} GiB, and a device has {whole}; ")
