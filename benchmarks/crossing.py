@@ -32,9 +32,11 @@ from benchmarks.crossing_runs import BUDGETS, arm_of
 from electra_jax.configs import (
     adversarial,
     all_tokens_mlm,
+    deberta_v3,
     electra_15,
     masked_lm,
     replace_mlm,
+    tiny,
     tiny_paper,
     two_stage,
 )
@@ -61,6 +63,27 @@ def shallow_generator() -> ml_collections.ConfigDict:
     """tiny_paper with one layer in the generator."""
     tree = tiny_paper.get_config()
     tree.model.generator.layers = 1
+    return tree
+
+
+def of_three_tenths(get_config: Callable[..., ml_collections.ConfigDict], *size: str) -> Callable:
+    """The same configuration with 30 % of the tokens chosen instead of 15 %."""
+
+    def changed():
+        tree = get_config(*size)
+        tree.objective.mask_rate = 0.3
+        return tree
+
+    return changed
+
+
+def corrupted_as_the_demo() -> ml_collections.ConfigDict:
+    """tiny_paper with the corruption of configs/tiny.py: many slots, all masked, a weak generator.
+
+    The generator's width is the arm's.
+    """
+    tree = tiny_paper.get_config()
+    tiny.corruption(tree)
     return tree
 
 
@@ -92,6 +115,14 @@ KINDS = {
         with_muon(two_stage.get_config, "tiny,discriminator", rate=0.01),
         generator=WIDTH,
         after="first_stage_half",
+    ),
+    # What later work has changed of both methods.
+    "bert_30_half": Arm(with_muon(of_three_tenths(masked_lm.get_config, "tiny"), rate=0.01)),
+    "electra_30_half": Arm(with_muon(of_three_tenths(tiny_paper.get_config), rate=0.01)),
+    "electra_demo_half": Arm(with_muon(corrupted_as_the_demo, rate=0.01)),
+    "deberta_v3_half": Arm(with_muon(deberta_v3.get_config, "tiny", rate=0.01), generator=WIDTH),
+    "one_trunk_30_half": Arm(
+        with_muon(of_three_tenths(section_3.shared, "all"), rate=0.01), generator=WIDTH
     ),
     # At the demo's rate its generator collapses (docs/LOG.md).
     "adversarial": Arm(with_muon(adversarial.get_config, "tiny", rate=0.005), learning_rate=1e-3),

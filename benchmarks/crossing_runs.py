@@ -31,7 +31,7 @@ CURVES = {
     ELECTRA_HALF: "ELECTRA, generator 1/2, half the rate",
     "one_trunk_half": "ELECTRA, one trunk for both, half the rate",
 }
-# Those that change one thing of ELECTRA with a generator of half the width, their rival.
+# Those that change one thing of ELECTRA with a generator of half the width, or of another RIVAL.
 VARIANTS = {
     "electra_eighth": "generator 1/8",
     "electra_quarter": "generator 1/4",
@@ -47,7 +47,13 @@ VARIANTS = {
     "electra_whole_half": "generator 1/1, half the rate",
     "electra_shallow_half": "generator 1/2 of one layer, half the rate",
     "two_stage_half": "two stages, half the rate",
+    "electra_30_half": "30 % chosen, half the rate",
+    "electra_demo_half": "corruption of the demo, half the rate",
+    "deberta_v3_half": "DeBERTaV3's detection, half the rate",
+    "one_trunk_30_half": "one trunk, 30 % chosen, half the rate",
+    "bert_30_half": "BERT, 30 % chosen, half the rate",
 }
+RIVALS = {"one_trunk_30_half": "one_trunk_half", "bert_30_half": BERT_HALF}
 TITLES = CURVES | VARIANTS
 
 # What pages call what `fine_tuned.py` and `frozen_encoder.py` measure. All are shares in 0..1, but
@@ -71,6 +77,8 @@ def arm_of(kind: str, budget: int) -> str:
 
 def rival(kind: str) -> str:
     """What a kind is compared with: ELECTRA or BERT at its own rate; BERT at half, with BERT."""
+    if kind in RIVALS:
+        return RIVALS[kind]
     half = kind.endswith("_half") and kind != BERT_HALF
     if kind in VARIANTS:
         return ELECTRA_HALF if half else REFERENCE

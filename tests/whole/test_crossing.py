@@ -98,7 +98,7 @@ def test_a_variant_is_held_against_electra_in_a_table_of_its_own(tmp_path):
     found = write(tmp_path, CROSSES | {"electra_whole": [0.39, 0.40, 0.41]})
     assert found.curves == ["bert", "electra"] and found.variants == ["electra_whole"]
     page = page_of(found)
-    assert "## Variants of ELECTRA at 1 x" in page and "Variants of ELECTRA at 3 x" not in page
+    assert "## Variants at 1 x" in page and "Variants at 3 x" not in page
     assert "| generator 1/1 | 40.0 ± 0.6 | 40.0 ± 0.6 |" in page
     assert "| generator 1/1 | -10.0 ± 0.8, **lower** | -10.0 ± 0.8, **lower** |" in page
     assert "less ELECTRA, generator 1/2, in the mean of all measures: -10.0 ± 0.8" in page
@@ -197,3 +197,22 @@ def test_all_arms_have_the_same_optimizer_and_a_title():
         assert arm.learning_rate == 4e-3 / slower, kind
         assert optimizer.weight_decay == 0.1, "with less, kernels grow with the budget"
     assert set(crossing.KINDS) == {*crossing_runs.TITLES, "first_stage", "first_stage_half"}
+
+
+@pytest.mark.parametrize(
+    "kind, rate, masked, layers, rival",
+    [
+        ("electra_half", 0.15, 0.85, 2, "bert_half"),
+        ("electra_30_half", 0.3, 0.85, 2, "electra_half"),
+        ("electra_demo_half", 0.3, 1.0, 1, "electra_half"),
+        ("deberta_v3_half", 0.15, 1.0, 1, "electra_half"),
+        ("one_trunk_30_half", 0.3, 0.85, 2, "one_trunk_half"),
+        ("bert_30_half", 0.3, 0.8, 2, "bert_half"),
+    ],
+)
+def test_corruption_and_rival_of_an_arm(kind, rate, masked, layers, rival):
+    tree = equal_compute.config(crossing.KINDS[kind], kind, 0, 8, "builtin", "train:x:1", "")
+    objective = tree.objective
+    assert (objective.mask_rate, objective.mask_token_rate) == (rate, masked)
+    assert tree.model.generator.layers == layers and crossing_runs.rival(kind) == rival
+    assert tree.model.generator.width == (64 if kind.startswith(("electra", "bert")) else 128)
