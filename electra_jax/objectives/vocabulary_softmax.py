@@ -211,56 +211,75 @@ def _scan_forward(static, vectors_SE, table_VE, bias_V, targets_S, samples):
         tempered_SP = jnp.where(excluded_SP, _NOTHING, plain_SP / samples.temperature)
         scores_SP = tempered_SP if static.as_drawn else plain_SP
 
-        # Sums for the softmax, each relative to the best score of the piece.
-        best_S = scores_SP.max(-1)
-        below_SP = scores_SP - best_S[:, None]
-        tied_S = (below_SP == 0).sum(-1, dtype=jnp.float32)  # a CPU sums integers slowly
-        chances_SP = jnp.exp(below_SP)
-        sum_S, depth_S = chances_SP.sum(-1), (chances_SP * below_SP).sum(-1)
+        of_softmax = _sums(scores_SP, targets_S - first)
+        of_samples = _block_masses(tempered_SP, excluded_SP)
+        return first + len(bias_P), (of_softmax, of_samples)
 
-        # The score of the target, in the piece that holds it.
-        at_S = targets_S - first
-        here_S = (at_S >= 0) & (at_S < len(bias_P))
-        target_S = jnp.take_along_axis(scores_SP, jnp.where(here_S, at_S, 0)[:, None], 1)[:, 0]
-        target_S = jnp.where(here_S, target_S, 0)
-
-        # The mass of each block, for sampling.
-        top_S = tempered_SP.max(-1)
-        mass_SP = jnp.exp(tempered_SP - top_S[:, None]) * ~excluded_SP
-        mass_SG = mass_SP.reshape(len(at_S), -1, sampling.BLOCK).sum(-1)
-
-        of_piece = best_S, tied_S, sum_S, depth_S, target_S, top_S, mass_SG
-        return first + len(bias_P), of_piece
-
-    _, of_pieces = lax.scan(step, 0, static.cut(table_VE, bias_V, samples.forbidden_V))
-    target_S, whole_S, hit_S, entropy_S, mass_SG = _combined(*of_pieces)
-    mass_SG = mass_SG[:, : len(bias_V) // sampling.BLOCK]
+    _, (sums, masses) = lax.scan(step, 0, static.cut(table_VE, bias_V, samples.forbidden_V))
+    target_S, whole_S, hit_S, entropy_S = _of_all_pieces(sums)
+    mass_SG = _masses_of_all_pieces(masses)[:, : len(bias_V) // sampling.BLOCK]
 
     drawn = samples if static.as_drawn else None
     saved = vectors_SE, table_VE, bias_V, targets_S, whole_S, drawn
     return (whole_S - target_S, hit_S, entropy_S, mass_SG), saved
 
 
-def _combined(best_KS, tied_KS, sum_KS, depth_KS, target_KS, top_KS, mass_KSG):
+class _Sums(NamedTuple):
+    """What is kept of a piece for the softmax, [S] each; of all pieces [K, S]."""
+
+    best: jax.Array  # the highest score; the sums below are relative to it
+    tied: jax.Array  # how many ids have it
+    chances: jax.Array  # sum of exp(score - best)
+    depth: jax.Array  # sum of exp(score - best) (score - best)
+    target: jax.Array  # the score of the target; 0 in a piece that does not hold it
+
+
+def _sums(scores_SP, at_S) -> _Sums:
+    """The sums of a piece; `at_S` is the place of the target, which may be outside of it."""
+    best_S = scores_SP.max(-1)
+    below_SP = scores_SP - best_S[:, None]
+    chances_SP = jnp.exp(below_SP)
+    here_S = (at_S >= 0) & (at_S < scores_SP.shape[-1])
+    target_S = jnp.take_along_axis(scores_SP, jnp.where(here_S, at_S, 0)[:, None], 1)[:, 0]
+    return _Sums(
+        best=best_S,
+        tied=(below_SP == 0).sum(-1, dtype=jnp.float32),  # a CPU sums integers slowly
+        chances=chances_SP.sum(-1),
+        depth=(chances_SP * below_SP).sum(-1),
+        target=jnp.where(here_S, target_S, 0),
+    )
+
+
+def _of_all_pieces(sums_KS: _Sums):
     """From sums relative to the best score of each piece to sums relative to the best of all.
 
-    Returns (score of the target, log of the sum of exponentials, hit, entropy, mass of each block),
-    [S] each and [S, G].
+    Returns (score of the target, log of the sum of exponentials, hit, entropy), [S] each.
     """
-    target_S, best_S = target_KS.sum(0), best_KS.max(0)
-    below_KS = best_KS - best_S
-    depth_KS = (depth_KS + sum_KS * below_KS) * jnp.exp(below_KS)
-    sum_S = (sum_KS * jnp.exp(below_KS)).sum(0)
+    target_S, best_S = sums_KS.target.sum(0), sums_KS.best.max(0)
+    below_KS = sums_KS.best - best_S
+    depth_S = ((sums_KS.depth + sums_KS.chances * below_KS) * jnp.exp(below_KS)).sum(0)
+    sum_S = (sums_KS.chances * jnp.exp(below_KS)).sum(0)
     whole_S = best_S + jnp.log(sum_S)
 
     # A tie is no hit: a network that scores all tokens alike has predicted nothing.
-    tied_S = jnp.where(best_KS == best_S, tied_KS, 0).sum(0)
+    tied_S = jnp.where(sums_KS.best == best_S, sums_KS.tied, 0).sum(0)
     hit_S = (target_S == best_S) & (tied_S == 1)
-    entropy_S = jnp.log(sum_S) - depth_KS.sum(0) / sum_S  # -sum p log p, from scores below the best
+    entropy_S = jnp.log(sum_S) - depth_S / sum_S  # -sum p log p, from scores below the best
+    return target_S, whole_S, hit_S, entropy_S
 
+
+def _block_masses(tempered_SP, excluded_SP):
+    """(the highest score [S], the mass of each block of a piece relative to it [S, G])."""
+    top_S = tempered_SP.max(-1)
+    mass_SP = jnp.exp(tempered_SP - top_S[:, None]) * ~excluded_SP
+    return top_S, mass_SP.reshape(len(top_S), -1, sampling.BLOCK).sum(-1)
+
+
+def _masses_of_all_pieces(masses):
+    """From `_block_masses` of each piece to masses relative to the highest score, [S, G]."""
+    top_KS, mass_KSG = masses
     mass_KSG *= jnp.exp(top_KS - top_KS.max(0))[:, :, None]
-    mass_SG = jnp.moveaxis(mass_KSG, 0, 1).reshape(len(best_S), -1)
-    return target_S, whole_S, hit_S, entropy_S, mass_SG
+    return jnp.moveaxis(mass_KSG, 0, 1).reshape(top_KS.shape[1], -1)
 
 
 def _scan_backward(static, saved, gradients):
