@@ -234,7 +234,7 @@ class _Sums(NamedTuple):
     target: jax.Array  # the score of the target; 0 in a piece that does not hold it
 
 
-def _sums(scores_SP, at_S) -> _Sums:
+def _sums(scores_SP: jax.Array, at_S: jax.Array) -> _Sums:
     """The sums of a piece; `at_S` is the place of the target, which may be outside of it."""
     best_S = scores_SP.max(-1)
     below_SP = scores_SP - best_S[:, None]
@@ -250,7 +250,7 @@ def _sums(scores_SP, at_S) -> _Sums:
     )
 
 
-def _of_all_pieces(sums_KS: _Sums):
+def _of_all_pieces(sums_KS: _Sums) -> tuple[jax.Array, ...]:
     """From sums relative to the best score of each piece to sums relative to the best of all.
 
     Returns (score of the target, log of the sum of exponentials, hit, entropy), [S] each.

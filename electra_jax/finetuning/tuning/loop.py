@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -81,9 +81,6 @@ def train(
 ) -> TrainedSeeds:
     """Trains to the end of the plan.
 
-    This is one function of more than 60 lines because the clock, the kept weights and the losses
-    since the last evaluation are all changed in its innermost loop.
-
     Args:
       state: the initial state of these seeds.
       keys_Z: one key per seed.
@@ -91,62 +88,107 @@ def train(
       better: whether the first scores are better than the second; used if plan.keep is 'best'.
       report: called after each evaluation with (step, all steps, evaluation per seed).
     """
-    lengths, steps = rows.lengths, plan.steps(len(rows))
+    steps = plan.steps(len(rows))
     looks = evaluated_at(steps, plan.evaluate_times)
     course = tuning_step.course(plan.peak, steps, plan.warmup_share)
-    evaluations: list[list[SeedEvaluation]] = [[] for _ in seeds]
-    chosen, kept, losses = [0] * len(seeds), None, []
-    clock, number, compiled = _Clock(), 0, set()
+    training = _Training(programs, state, keys_Z, course, len(seeds))
 
+    for pieces in _batches_of(rows, seeds, plan):
+        made = batches.stacked(rows, pieces, plan.batch_size, pad_id)
+        training.update(
+            made,
+            length=pieces[0].length,
+            tokens=batches.tokens(pieces, rows.lengths),
+            places=batches.places(pieces, plan.batch_size),
+        )
+        if training.step in looks:
+            with training.paused():
+                latest = training.evaluate(score, better if plan.keep == "best" else None)
+                report(training.step, steps, latest)
+
+    return training.ended()
+
+
+def _batches_of(rows, seeds, plan) -> Iterator:
+    """Yields the pieces of each step, one a seed: all epochs, each with an order of its own."""
     for epoch in range(plan.epochs):
         orders = [
             batches.epoch(
-                lengths, plan.buckets, plan.batch_size,
+                rows.lengths, plan.buckets, plan.batch_size,
                 seed=seed, shared_seed=plan.shared_seed, number=epoch,
             )
             for seed in seeds
         ]  # fmt: skip
+        yield from batches.side_by_side(orders)
 
-        for pieces in batches.side_by_side(orders):
-            made = batches.stacked(rows, pieces, plan.batch_size, pad_id)
-            batch = jax.device_put(made, programs.rows)
-            if pieces[0].length in compiled:
-                state, loss_Z = programs.update(state, batch, course, keys_Z)
-                clock.tokens += batches.tokens(pieces, lengths)
-                clock.places += batches.places(pieces, plan.batch_size)
-            else:
-                # A first call compiles. Both waits keep it out of the time of training.
-                jax.block_until_ready(state)
-                with clock.paused(compiling=True):
-                    state, loss_Z = programs.update(state, batch, course, keys_Z)
-                    jax.block_until_ready(loss_Z)
-                compiled.add(pieces[0].length)
 
-            losses.append(loss_Z)
-            number += 1
-            if number not in looks:
-                continue
+class _Training:
+    """The state of some seeds, what was measured of them, and the weights that are kept."""
 
-            # Steps that are still running belong to training, so the clock stops after them.
-            jax.block_until_ready(state)
-            with clock.paused():
-                mean_Z, losses = _mean_of_finite(jax.device_get(losses)), []
-                found = score(state.params)
-                for one, mean, scores in zip(evaluations, mean_Z, found):
-                    one.append(SeedEvaluation(number, float(mean), scores))
-                kept, chosen = _keep(plan, kept, state.params, evaluations, chosen, better)
-                report(number, steps, [one[-1] for one in evaluations])
+    def __init__(self, programs, state, keys_Z, course, seeds: int):
+        self._programs, self._state, self._keys_Z = programs, state, keys_Z
+        self._course = course
+        self.step = 0
+        self._losses: list[jax.Array] = []  # [Z] each, of the steps since the last evaluation
+        self._evaluations: list[list[SeedEvaluation]] = [[] for _ in range(seeds)]
+        self._kept, self._chosen = None, [0] * seeds
+        self._compiled: set[int] = set()  # lengths of rows
+        self._clock = _Clock()
 
-    return TrainedSeeds(
-        params=kept,
-        evaluations=evaluations,
-        chosen=chosen,
-        skipped=jax.device_get(state.skipped).tolist(),
-        seconds=clock.seconds,
-        tokens=clock.tokens,
-        places=clock.places,
-        compile_seconds=clock.compile_seconds,
-    )
+    def update(self, made: dict, length: int, tokens: int, places: int) -> None:
+        """One step of all seeds with the arrays of a batch, of which so much counts for speed."""
+        batch = jax.device_put(made, self._programs.rows)
+        if length in self._compiled:
+            self._update(batch)
+            self._clock.tokens += tokens
+            self._clock.places += places
+        else:
+            # A first call compiles. Both waits keep it out of the time of training.
+            jax.block_until_ready(self._state)
+            with self._clock.paused(compiling=True):
+                self._update(batch)
+                jax.block_until_ready(self._losses[-1])
+            self._compiled.add(length)
+        self.step += 1
+
+    def _update(self, batch):
+        self._state, loss_Z = self._programs.update(self._state, batch, self._course, self._keys_Z)
+        self._losses.append(loss_Z)
+
+    @contextlib.contextmanager
+    def paused(self):
+        """What is done within is not counted as training."""
+        # Steps that are still running belong to training, so the clock stops after them.
+        jax.block_until_ready(self._state)
+        with self._clock.paused():
+            yield
+
+    def evaluate(self, score: Score, better: Callable | None) -> list[SeedEvaluation]:
+        """Scores the present weights, and keeps those that are to be kept; without `better` all.
+
+        Returns the new evaluation of each seed.
+        """
+        mean_Z, self._losses = _mean_of_finite(jax.device_get(self._losses)), []
+        found = score(self._state.params)
+        for one, mean, scores in zip(self._evaluations, mean_Z, found):
+            one.append(SeedEvaluation(self.step, float(mean), scores))
+        self._kept, self._chosen = _keep(
+            self._kept, self._state.params, self._evaluations, self._chosen, better
+        )
+        return [one[-1] for one in self._evaluations]
+
+    def ended(self) -> TrainedSeeds:
+        """What the training came to."""
+        return TrainedSeeds(
+            params=self._kept,
+            evaluations=self._evaluations,
+            chosen=self._chosen,
+            skipped=jax.device_get(self._state.skipped).tolist(),
+            seconds=self._clock.seconds,
+            tokens=self._clock.tokens,
+            places=self._clock.places,
+            compile_seconds=self._clock.compile_seconds,
+        )
 
 
 def _mean_of_finite(losses: Sequence[np.ndarray]) -> np.ndarray:
@@ -207,10 +249,13 @@ def _choose(kept, params, better_Z):
     return jax.tree.map(leaf, kept, params)
 
 
-def _keep(plan, kept, params, evaluations, chosen, better) -> tuple[Any, list[int]]:
-    """The weights to keep after an evaluation, and per seed their place among its evaluations."""
+def _keep(kept, params, evaluations, chosen, better) -> tuple[Any, list[int]]:
+    """The weights to keep after an evaluation, and per seed their place among its evaluations.
+
+    Without `better` the last ones are kept.
+    """
     last = len(evaluations[0]) - 1
-    if plan.keep == "last":
+    if better is None:
         return params, [last] * len(evaluations)
     if kept is None:
         # A copy, since the next update donates the buffers of `params`.
