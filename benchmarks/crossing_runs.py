@@ -20,7 +20,7 @@ from benchmarks.equal_compute_blocks import REFERENCE
 from electra_jax.report import means
 
 BUDGETS = (1, 3, 10)  # times the FLOPs of --steps of ELECTRA
-BERT, BERT_HALF = "bert", "bert_half"
+BERTS = BERT, BERT_HALF = "bert", "bert_half"
 ELECTRA_HALF = "electra_half"
 # The kinds that are followed through the budgets and held against BERT.
 CURVES = {
@@ -150,13 +150,11 @@ class FinishedBudgets:
         return means.mean(values) if values else None
 
     def apart(self, kind: str, budget: int, name: str) -> means.Difference | None:
-        """A kind less its rival, over the seeds that both have finished at this budget."""
+        """A kind less its rival, within each seed that both have finished at this budget."""
         other = rival(kind)
         both = sorted({*self.seeds(kind, budget)} & {*self.seeds(other, budget)})
         one, two = (self.values(arm, budget, name, both) for arm in (kind, other))
-        if not one or len(one) != len(two):
-            return None
-        return means.difference(means.mean(one), means.mean(two), None)
+        return means.paired(one, two) if one and len(one) == len(two) else None
 
     def growth(self, kind: str, name: str) -> means.Difference | None:
         """How much more a kind is above its rival at the larger of its `ends` than at the smaller.
@@ -172,11 +170,8 @@ class FinishedBudgets:
             ]
             for at in ends
         ]
-        grown = [last - first for first, last in zip(*less_at)]
-        if not grown or ends[0] == ends[1]:
-            return None
-        nothing = means.Mean(0.0, 0.0 if len(grown) > 1 else None, len(grown))
-        return means.difference(means.mean(grown), nothing, None)
+        first, last = less_at
+        return means.paired(last, first) if first and ends[0] != ends[1] else None
 
     def flops(self, budget: int) -> float:
         """Of a run at a budget."""

@@ -275,7 +275,8 @@ def of_errors(found: CompleteSeeds) -> str:
     if often is not None:  # Student's t, two means of so many seeds
         weakness = (
             f" With {len(found.seeds)} seeds that is a weak rule: luck alone passes it about one"
-            f" time in {often} (Student's t), so of this many differences some would."
+            f" time in {often} (Student's t), so of this many differences some would. In bold is"
+            " what luck makes less than one time in twenty."
         )
     return "\n".join(
         [

@@ -65,14 +65,15 @@ def points_cell(apart: means.Difference | None) -> str:
 
 
 def verdict(apart: means.Difference) -> str:
-    """Whether a distance is more than luck may make: two standard errors or more."""
+    """`higher` or `lower` from two standard errors on, in bold where it is `beyond_luck`."""
     if apart.amount == 0:
         return "equal"
     if apart.resolved is None:
         return "one seed"
     if not apart.resolved:
         return "not resolved"
-    return "**higher**" if apart.amount > 0 else "**lower**"
+    side = "higher" if apart.amount > 0 else "lower"
+    return f"**{side}**" if apart.beyond_luck else side
 
 
 def plain_axes(axes: Axes, title: str, grid: str = "both") -> None:

@@ -27,14 +27,15 @@ def write(workdir, results):
     return crossing_runs.collect(str(workdir), KINDS)
 
 
-# Errors are 1 / sqrt(3) = 0.58 points each: 10 apart is resolved, 1 apart is not.
+# A score has an error of 1 / sqrt(3) = 0.6 points. Distances within a seed are two times the same
+# and once three points higher, so that they have one of 1.0: 10 apart is resolved, 1 apart is not.
 CROSSES = {
     "bert": [0.59, 0.60, 0.61],
-    "electra": [0.49, 0.50, 0.51],
+    "electra": [0.51, 0.49, 0.50],
     "bert_x3": [0.69, 0.70, 0.71],
-    "electra_x3": [0.68, 0.69, 0.70],
+    "electra_x3": [0.70, 0.68, 0.69],
     "bert_x10": [0.79, 0.80, 0.81],
-    "electra_x10": [0.89, 0.90, 0.91],
+    "electra_x10": [0.91, 0.89, 0.90],
 }
 
 
@@ -46,18 +47,18 @@ def page_of(found):
 def test_where_electra_passes_bert_is_said_in_a_sentence(tmp_path):
     found = write(tmp_path, CROSSES)
     assert crossing_page.answer(found, "electra") == (
-        "**ELECTRA, generator 1/2**, less BERT (MLM), in the mean of all measures: -10.0 ± 0.8,"
-        " **lower** at 1 x (lower in chunk tags by a probe); -1.0 ± 0.8, not resolved at 3 x; +10.0"
-        " ± 0.8, **higher** at 10 x (higher in chunk tags by a probe); from 1 x to 10 x +20.0 ±"
+        "**ELECTRA, generator 1/2**, less BERT (MLM), in the mean of all measures: -10.0 ± 1.0,"
+        " **lower** at 1 x (lower in chunk tags by a probe); -1.0 ± 1.0, not resolved at 3 x; +10.0"
+        " ± 1.0, **higher** at 10 x (higher in chunk tags by a probe); from 1 x to 10 x +20.0 ±"
         " 0.0, **higher** (higher in chunk tags by a probe)."
     )
     page = page_of(found)
-    assert "above BERT: ELECTRA, generator 1/2, at 10 x (+10.0 ± 0.8, higher)." in page
+    assert "above BERT: ELECTRA, generator 1/2, at 10 x (+10.0 ± 1.0, higher)." in page
     assert "| BERT (MLM) | 60.0 ± 0.6 | 70.0 ± 0.6 | 80.0 ± 0.6 |" in page
     assert "| random weights | 30.0 ± 0.0 | 30.0 ± 0.0 | 30.0 ± 0.0 |" in page
     assert (
-        "| ELECTRA, generator 1/2 | -10.0 ± 0.8, **lower** | -1.0 ± 0.8, not resolved"
-        " | +10.0 ± 0.8, **higher** | +20.0 ± 0.0, **higher** |"
+        "| ELECTRA, generator 1/2 | -10.0 ± 1.0, **lower** | -1.0 ± 1.0, not resolved"
+        " | +10.0 ± 1.0, **higher** | +20.0 ± 0.0, **higher** |"
     ) in page
 
 
@@ -65,7 +66,7 @@ def test_where_no_arm_passes_bert_the_nearest_is_named(tmp_path):
     below = {arm: scores for arm, scores in CROSSES.items() if not arm.endswith("_x10")}
     page = page_of(write(tmp_path, below))
     assert "no arm is above BERT at a budget that was tried. The nearest is ELECTRA" in page
-    assert "at 3 x (-1.0 ± 0.8, not resolved)." in page
+    assert "at 3 x (-1.0 ± 1.0, not resolved)." in page
 
 
 def test_the_mean_is_of_all_measures_of_a_run_that_has_all(tmp_path):
@@ -88,9 +89,9 @@ def test_measures_are_told_together_or_by_name(tmp_path):
 
 
 def test_another_kind_of_electra_has_a_sentence_of_its_own(tmp_path):
-    found = write(tmp_path, CROSSES | {"one_trunk": [0.69, 0.70, 0.71]})
+    found = write(tmp_path, CROSSES | {"one_trunk": [0.71, 0.69, 0.70]})
     page, said = page_of(found), "- **ELECTRA, one trunk for both**, less BERT (MLM)"
-    assert f"{said}, in the mean of all measures: +10.0 ± 0.8, **higher** at 1 x (higher in" in page
+    assert f"{said}, in the mean of all measures: +10.0 ± 1.0, **higher** at 1 x (higher in" in page
     assert page.index("- **ELECTRA, generator 1/2**") < page.index(said)
 
 
@@ -100,9 +101,30 @@ def test_a_variant_is_held_against_electra_in_a_table_of_its_own(tmp_path):
     page = page_of(found)
     assert "## Variants at 1 x" in page and "Variants at 3 x" not in page
     assert "| generator 1/1 | 40.0 ± 0.6 | 40.0 ± 0.6 |" in page
-    assert "| generator 1/1 | -10.0 ± 0.8, **lower** | -10.0 ± 0.8, **lower** |" in page
-    assert "less ELECTRA, generator 1/2, in the mean of all measures: -10.0 ± 0.8" in page
+    assert "| generator 1/1 | -10.0 ± 1.0, **lower** | -10.0 ± 1.0, **lower** |" in page
+    assert "less ELECTRA, generator 1/2, in the mean of all measures: -10.0 ± 1.0" in page
     crossing_picture.draw(found)
+
+
+def test_in_bold_is_what_luck_hardly_makes(tmp_path):
+    """Two seeds: 30 and 70 points apart are 2.5 errors, which luck makes in one case of four."""
+    found = write(tmp_path, {"bert": [0.1, 0.2], "electra": [0.4, 0.9]})
+    assert "+50.0 ± 20.0, higher at 1 x (higher in" in crossing_page.answer(found, "electra")
+
+
+def test_arms_below_random_weights_are_named(tmp_path):
+    """Those have 30 points."""
+    found = write(tmp_path, CROSSES | {"one_trunk": [0.29, 0.30, 0.28], "bert_half": [0.1] * 3})
+    said = "in the same way: BERT (MLM), half the rate, in chunk tags by a probe at 1 x."
+    assert said in page_of(found)  # 29 ± 0.6 is not two errors below
+
+
+def test_the_auc_of_each_discriminator_is_a_row(tmp_path):
+    found = write(tmp_path, {"bert": [0.5], "electra": [0.7, 0.8], "electra_x3": [0.7]})
+    for (kind, _, seed), run in found.runs.items():
+        if kind == "electra":
+            run["measures"]["disc_auc"] = 0.6 + seed / 50
+    assert "| ELECTRA, generator 1/2 | 0.610 ± 0.010 | 0.600 |" in page_of(found)
 
 
 def test_a_distance_is_of_the_seeds_that_both_have(tmp_path):
@@ -155,7 +177,7 @@ def test_growth_ends_where_both_have_runs(tmp_path):
     assert found.budgets == [1, 3, 10] and found.ends("electra") == (1, 3)
     assert found.growth("electra", "chunk_accuracy").amount == pytest.approx(0.05)
     page = page_of(found)
-    assert "| less BERT | 1 x | 3 x | 10 x | growth, first to last |" in page
+    assert "| less BERT at the same rate | 1 x | 3 x | 10 x | growth, first to last |" in page
 
 
 def test_page_and_picture_are_written(tmp_path):
