@@ -52,6 +52,8 @@ _BEGINNING = 1 << 16  # bytes of a file that tell whether it is text
 # was damaged may have a few, which are dropped.
 _NUL_SHARE = 1e-3
 _FEW_NULS = 8  # in a short file too
+# A document within a line; a title in the tag may have a `>` in quotes.
+_WHOLE_DOC = re.compile(r"""<doc (?:[^>"']|"[^"]*"|'[^']*')*>(.*)</doc>""")
 _LONGEST_REASON = 160  # characters of another program's message
 _COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 _ARCHIVES = (".tar", ".tgz", ".txz", ".zip", ".7z")
@@ -252,6 +254,9 @@ def _documents_of_lines(path, numbered, options):
             if lines:
                 yield start, "\n".join(lines)
             start, lines, wrapped = place, [], True
+            if (whole := _WHOLE_DOC.fullmatch(line.rstrip())) is not None:
+                yield start, whole[1]
+                wrapped = False
         elif wrapped and line.rstrip().endswith("</doc>"):
             lines.append(line.rstrip().removesuffix("</doc>"))
             yield start, "\n".join(lines)
@@ -274,8 +279,8 @@ def _documents_of_lines(path, numbered, options):
 def _fields(path, numbered, options, counts, from_beginning):
     """Yields the text of each line of JSON, '' if it lacks the field.
 
-    A field that none of the first BLOCK records has, or of fewer from the beginning of a file to
-    its end, is misspelt: raises MissingFieldError.
+    A field that none of the first BLOCK records of a file has, or of all if there are fewer, is
+    misspelt: raises MissingFieldError. Who does not read a file from its beginning cannot know.
     """
     first_error, there = None, False
     for count, (number, line) in enumerate(numbered, 1):
@@ -283,7 +288,7 @@ def _fields(path, numbered, options, counts, from_beginning):
             text, there = _field(path, number, line, options, counts), True
         except text_field.MissingFieldError as error:
             first_error, text = first_error or error, ""
-            if not there and count == BLOCK:
+            if from_beginning and not there and count == BLOCK:
                 raise first_error from None
         yield text
 

@@ -200,6 +200,8 @@ def test_heads_that_they_do_not_have_go_with_orbax(set_on, tmp_path, kind, remed
     export.to_orbax(found, str(tmp_path / "params"))
     about = json.loads((tmp_path / "params" / "metadata.json").read_text())
     assert about["fine_tuning"]["head"]["kind"] == kind
+    answers = {"threshold", "n_best", "longest_answer"} <= about["fine_tuning"].keys()
+    assert answers == (task == "span")
     assert {path for path in about["parameters"] if path.startswith("head/")} == {
         f"head/{path}" for path in trees.flat(found.head)
     }

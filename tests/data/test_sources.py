@@ -12,7 +12,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from electra_jax.data import builtin, text, vocabulary, vocabulary_training
+from electra_jax.data import builtin, text, text_files, vocabulary, vocabulary_training
 
 DOCUMENTS = ["one line\nanother line", "second document"]
 
@@ -87,6 +87,15 @@ def test_where_a_file_is_a_document_tags_and_lines_of_json_still_end_some(tmp_pa
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("documents", ["blank_lines", "lines", "files"])
+def test_a_tagged_document_may_stand_on_one_line(documents, tmp_path):
+    (tmp_path / "a.txt").write_text(
+        """before\n\n<doc id="1" title="a > b">hello world</doc>\n<doc id=2></doc>\nplain\n"""
+    )
+    found, counts = read(f"text:{tmp_path}/*", documents=documents)
+    assert (found, counts) == (["before", "hello world", "plain"], {"empty": 1})
+
+
 def test_stripes_of_a_file_are_its_documents_once(tmp_path):
     path = tmp_path / "many.txt"
     path.write_text("\n\n".join(f"document {number}" for number in range(1500)))
@@ -149,6 +158,18 @@ def test_a_field_that_no_record_has_at_first_is_misspelt(tmp_path, there, record
     (tmp_path / "a.jsonl").write_text("".join(f'{{"{name}": "a"}}\n' for name in names))
     with pytest.raises(ValueError, match="a.jsonl, line 1: no field 'text' .there is: body.; set"):
         read(f"text:{tmp_path}/*")
+
+
+def test_a_part_within_a_file_may_have_no_record_with_the_field(tmp_path):
+    """A whole file says whether the field is misspelt, one of its parts does not."""
+    names = ["text"] * 256 + ["body"] * 256 + ["text"] * 10
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f'{{"{name}": "a"}}\n' for name in names))
+    found = [
+        list(text_files.documents(str(path), text.Options(), {}, [text_files.Part(*block)]))
+        for block in text_files.blocks(str(path), text.Options(), {}).tolist()
+    ]
+    assert found == [["a"] * 256, [""] * 256, ["a"] * 10]
 
 
 @pytest.mark.parametrize("ending", ["gz", "xz"])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Of the weights in the folder of a task, those of the best seed at the reported point are read."""
 
+import dataclasses
 import json
 import os
 
@@ -13,6 +14,7 @@ from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import results_file, submission
 from electra_jax.finetuning.tuning import choices, kept_weights, run_folder, task_by_task
 from electra_jax.weights import starting_weights
+from electra_jax.workdir import metadata
 from support import corpus, made_results
 
 
@@ -229,15 +231,25 @@ def test_results_go_on_with_the_same_weights_after_more_pre_training(tmp_path):
         tree.encoder.step = step
         return finetuning_config.parse(tree)
 
+    def refused(asked):
+        with pytest.raises(config_lib.ConfigError, match="of step 1000 then and 2000 now") as error:
+            run_folder.check_settings(run, asked, "weights of step 2000", 2000)
+        return str(error.value)
+
     run = str(tmp_path / "finetune" / "run")
     run_folder.write_settings(run, config(0), "weights of step 1000", 1000, "rte")
     finish(tmp_path / "finetune" / "run" / "rte", 0, 0.5)
-    with pytest.raises(
-        config_lib.ConfigError,
-        match="weights, of step 1000 then and 2000 now; .* --config.encoder.step=1000 goes on with",
-    ):
-        run_folder.check_settings(run, config(0), "weights of step 2000", 2000)
     run_folder.check_settings(run, config(1000), "weights of step 1000", 1000)
+    assert "encoder.step=" not in refused(config(0))  # that checkpoint is gone
+
+    checkpoint = tmp_path / "checkpoints" / "1000"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / metadata._COMPLETE).touch()
+    assert "; --config.encoder.step=1000 goes on with those of then" in refused(config(0))
+    elsewhere = dataclasses.replace(config(0).encoder, from_=f"{tmp_path}/other")
+    assert "encoder.step=" not in refused(dataclasses.replace(config(0), encoder=elsewhere))
+    longer = dataclasses.replace(config(0).recipe, epochs=7)
+    assert "encoder.step=" not in refused(dataclasses.replace(config(0), recipe=longer))
 
     with pytest.raises(config_lib.ConfigError, match="settings: the encoder's weights; choose"):
         run_folder.check_settings(run, config(0), "other weights", 1000)

@@ -3,6 +3,7 @@
 
 import dataclasses
 
+import pyarrow
 import pytest
 
 from electra_jax.finetuning.tasks import built_in, custom, examples, reading
@@ -33,6 +34,35 @@ def test_new_rows_have_the_columns_of_the_task_and_need_no_label(tmp_path):
     assert texts_of(tmp_path / "new.txt", format="tsv") == ["How ?"]
 
 
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("new.csv", "text,label\nfirst,\n,\n\nthird,\n"),
+        ("new.csv", 'text\nfirst\n""\n\nthird\n'),
+        ("new.tsv", "text\tlabel\nfirst\t\n\t\n\nthird\t\n"),
+        ("new.jsonl", '{"text": "first"}\n{"text": ""}\n\n{"text": "third"}\n'),
+    ],
+)
+def test_an_empty_text_has_its_answer_and_a_blank_line_none(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    assert texts_of(tmp_path / name) == ["first", "", "third"]
+
+
+def test_a_half_of_a_character_in_json_becomes_the_sign_that_replaces(tmp_path):
+    """A broken emoji; a whole one stays, and all that is written of it can be written."""
+    (tmp_path / "new.jsonl").write_text(r'{"text": "a \ud83d b \ud83d\ude00"}' + "\n")
+    assert texts_of(tmp_path / "new.jsonl") == ["a \ufffd b \U0001f600"]
+    write_squad(tmp_path / "new.json", qa("1", []), context="It \ud83d is.")
+    split = reading.read_new(built_in.named("squad"), str(tmp_path / "new.json"), examples.Report())
+    assert split.examples[0].context == "It \ufffd is."
+
+
+def test_zstandard_is_read_as_it_is_for_pre_training(tmp_path):
+    with pyarrow.CompressedOutputStream(str(tmp_path / "new.jsonl.zst"), "zstd") as file:
+        file.write(b'{"text": "How ?"}\n')
+    assert texts_of(tmp_path / "new.jsonl.zst") == ["How ?"]
+
+
 def labelled(task, path):
     return reading.read_labelled(task, str(path), examples.Report())
 
@@ -44,6 +74,12 @@ def test_labelled_files_have_the_columns_of_the_dev_set(tmp_path):
     )
     split = labelled(built_in.named("mnli"), tmp_path / "new.tsv")
     assert [(e.a, e.b, e.label) for e in split.examples] == [("It rains .", "It pours .", 1)]
+
+
+def test_blanks_around_a_label_are_no_part_of_it(tmp_path):
+    (tmp_path / "new.jsonl").write_text('{"text": "A", "label": " b\\n"}\n')
+    task = custom.task({"train": "train.jsonl", "label": "label", "text": "text", "labels": "a,b"})
+    assert labelled(task, tmp_path / "new.jsonl").examples[0].label == 1
 
 
 def test_the_name_of_a_file_of_lines_says_their_label(tmp_path):

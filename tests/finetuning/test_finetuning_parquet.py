@@ -138,6 +138,10 @@ def test_questions_have_the_fields_of_squad(tmp_path):
     assert first.answers == (("Bob", 0), ("Zoë", 8)) and not first.impossible
     assert second.answers == () and second.impossible and second.question == "When ?"
 
+    write(tmp_path / "a.parquet", answers=found, is_impossible=[None, True], **asked)
+    first, second = read(tmp_path, kind="span", impossible=True).train.examples
+    assert not first.impossible and second.impossible  # as merged rows of SQuAD 1 and 2 have it
+
     write(tmp_path / "t.parquet", answers=[answers()] * 2, **asked)  # all empty: not known
     data = read(tmp_path, kind="span", impossible=True, test="t.parquet")
     assert not any(example.impossible for example in data.test["test"].examples)

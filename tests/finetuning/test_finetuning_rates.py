@@ -135,6 +135,8 @@ def test_a_grid_holds_what_the_recipe_may_hold(grid, message):
         ({}, []),
         ({"tasks": "cola,squad", "span.head": "plain"}, []),
         ({"tasks": "cola", "span.head": "plain"}, ["span.head='plain'"]),
+        ({"tasks": "cola,squad", "recipe.head": "two_layer"}, []),
+        ({"tasks": "chunking,squad", "recipe.head": "mean"}, ["recipe.head='mean'"]),
         (
             {"tasks": "cola", "custom.train": "my.tsv", "custom.kind": "classification"},
             ["custom.train='my.tsv'"],

@@ -15,15 +15,17 @@ import contextlib
 import fnmatch
 import glob
 import gzip
+import json
 import lzma
 import os
 import re
 import zipfile
 import zlib
+from typing import Any
 
-from electra_jax.data import text_files
+from electra_jax.data import text_files, vocabulary_codecs
 
-_COMPRESSED = (".gz", ".xz", ".bz2")
+_COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 _ZIP = re.compile(r"(.*?\.zip)(?:/(.*))?", re.IGNORECASE)
 _UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, RuntimeError)
 
@@ -89,8 +91,32 @@ def content(path: str) -> bytes:
             data = lzma.decompress(data)
         elif text_files.ends_in(path, ".bz2"):
             data = bz2.decompress(data)
+        elif text_files.ends_in(path, ".zst"):
+            import pyarrow  # noqa: PLC0415 - takes 0.3 s, and only zstd needs it
+
+            data = pyarrow.CompressedInputStream(pyarrow.BufferReader(data), "zstd").read()
 
     return data
+
+
+def from_json(text: str) -> Any:
+    """Returns the value in a text, with U+FFFD for halves of characters, which are no text.
+
+    JSON can name them, as a broken emoji does. No tokenizer accepts them, and no file can hold
+    them. Raises ValueError if the text is no JSON.
+    """
+    value = json.loads(text)
+    return _without_halves(value) if "\\ud" in text.lower() else value
+
+
+def _without_halves(value):
+    if isinstance(value, str):
+        return vocabulary_codecs.SURROGATES.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_without_halves(one) for one in value]
+    if isinstance(value, dict):
+        return {_without_halves(name): _without_halves(one) for name, one in value.items()}
+    return value
 
 
 def lines(path: str, encoding: str = "utf-8") -> list[str]:

@@ -96,15 +96,15 @@ def _rows(path, impossible) -> Iterator[tuple]:
     ]
     answered = any(row["answers"] for _, row in rows)
     for place, row in rows:
-        if impossible and answered:
-            row.setdefault("is_impossible", not row["answers"])
+        if impossible and answered and row.get("is_impossible") is None:
+            row["is_impossible"] = not row["answers"]
         yield place, _field(row, "context", str, place), row
 
 
 def _articles(path, encoding):
     content = files.text(path, encoding)
     try:
-        return json.loads(content)
+        return files.from_json(content)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}:{error.lineno}: not JSON ({error.msg}); is it whole?") from error
 
@@ -122,7 +122,8 @@ def _walk(path, content) -> Iterator[tuple]:
 
 def _field(record, name, kind, place, default=None):
     """Returns a field of a JSON object; raises ValueError if it is missing or of another type."""
-    value = record.get(name, default) if isinstance(record, dict) else None
+    value = record.get(name) if isinstance(record, dict) else None
+    value = default if value is None else value
     if not isinstance(value, kind):
         state = "no" if value is None else f"a {type(value).__name__} for"
         raise ValueError(f"{place}: {state} {name!r}; the format is SQuAD's JSON")

@@ -11,7 +11,6 @@ skipped and counted. It is never repaired, because guessing would move texts int
 
 import csv
 import io
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -96,7 +95,7 @@ def json_records(
             continue
 
         try:
-            record = json.loads(line)
+            record = files.from_json(line)
         except ValueError as error:
             raise ValueError(f"{place}: not JSON ({error}); one object a line") from error
 
@@ -198,7 +197,9 @@ def _table(path, source, kind, labelled, where, report) -> Iterator[TableRow]:
         yield picker.row(*head)
 
     for number, row in cells:
-        if not any(row):
+        # Rows of empty cells, in which tables often end, are no examples to learn from; where each
+        # row is to be answered, they are empty texts.
+        if _is_blank(row, width, quotes) or (labelled and not any(row)):
             report.count(where, "blank lines skipped")
         elif len(row) < width or any(row[width:]):  # empty cells at the end do no harm
             if source.odd_rows != "skip":
@@ -209,6 +210,11 @@ def _table(path, source, kind, labelled, where, report) -> Iterator[TableRow]:
             report.count(where, "rows with another number of cells skipped")
         else:
             yield picker.row(number, row)
+
+
+def _is_blank(row, width, quotes):
+    """Whether a line has nothing, not even empty cells; of one column only quotes show one."""
+    return not any(row) and len(row) < 2 and (not quotes or len(row) < width)
 
 
 def _cells(path, encoding, separator, quotes) -> Iterator[tuple[int, list[str]]]:
@@ -311,7 +317,7 @@ class _CellPicker:
 def _label_text(value, place) -> RawLabel:
     """Returns a label as text: 1, 1.0 and True all become '1'; a list becomes a tuple of texts."""
     if value is None or isinstance(value, str):
-        return value
+        return value and value.strip()
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, list | tuple):

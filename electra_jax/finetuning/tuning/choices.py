@@ -124,6 +124,10 @@ def unread(config: finetuning_config.Config) -> list[str]:
         says("recipe.epochs", c.recipe.epochs, "grid.epochs takes its place")
 
     usual = finetuning_config.usual().span
+    head = c.recipe.head
+    if kinds <= {"tagging", "span"} and head != finetuning_config.usual().recipe.head:
+        reason = "tags and answers have heads of their own, of which span.head chooses the second"
+        says("recipe.head", head, reason)
     for field in dataclasses.fields(c.span):
         value = getattr(c.span, field.name)
         if "span" not in kinds and value != getattr(usual, field.name):

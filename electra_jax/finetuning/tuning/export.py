@@ -231,6 +231,14 @@ def to_orbax(tuned: TunedNetwork, out: str) -> dict:
         name: tuned.about[name]
         for name in ("task", "kind", "labels", "scale", "seed", "main", "score", "head", "settings")
     }
+    if tuned.about["kind"] == "span":  # what makes answers of the outputs
+        record = next(x for x in tuned.records if x["seed"] == tuned.about["seed"])
+        span = tuned.settings.span
+        about["fine_tuning"] |= {
+            "threshold": record.get("threshold"),  # of no answer; None where all have one
+            "n_best": span.n_best,
+            "longest_answer": span.longest_answer,
+        }
 
     with whole_folder.new(out) as folder:
         exporting.write_tokenizer(tuned.encoder, folder)

@@ -25,6 +25,7 @@ from electra_jax.finetuning.results import results_file, run_results, submission
 from electra_jax.finetuning.tasks import built_in
 from electra_jax.finetuning.tuning import datasets
 from electra_jax.report import drawing
+from electra_jax.workdir import metadata
 
 _GLUE_SPLITS = {"test": "", "test_matched": "_matched", "test_mismatched": "_mismatched"}
 
@@ -52,14 +53,23 @@ def check_settings(
         # The usual cause is that pre-training went on, and its newest checkpoint is a later one.
         old_step = old.get("step")
         if None not in (old_step, step) and old_step != step:
+            if not changed and old_step in _steps_of(old, config, folder):
+                remedy += f"; --config.encoder.step={old_step} goes on with those of then"
             changed.append(f"the encoder's weights, of step {old_step} then and {step} now")
-            remedy += f"; --config.encoder.step={old_step} goes on with those of then"
         else:
             changed.append("the encoder's weights")
     if changed:
         raise config_lib.ConfigError(
             f"{folder} holds results of other settings: {'; '.join(changed)}; {remedy}"
         )
+
+
+def _steps_of(old, config, folder):
+    """The checkpoints that the encoder's workdir still has; none if it was another place then."""
+    if old["config"]["encoder"]["from"] != config.encoder.from_:
+        return []
+    workdir = config.encoder.from_ or os.path.dirname(os.path.dirname(folder))
+    return metadata.steps(metadata.directory(workdir)) if os.path.isdir(workdir) else []
 
 
 def write_settings(
