@@ -57,7 +57,7 @@ def restore(path: str, abstract: dict[str, Any]) -> Restored:
 
     Raises CheckpointError, whatever is wrong.
     """
-    own = processes.agree(lambda: metadata.read(path), metadata.CheckpointError)
+    own = processes.agree(lambda: metadata.read(path), *metadata.READ_ERRORS)
     # All processes follow the metadata of the first one: another copy may list other arrays.
     about = processes.of_first(lambda: own)
 
@@ -67,7 +67,7 @@ def restore(path: str, abstract: dict[str, Any]) -> Restored:
             f"{path} holds no {missing[0]} (and {len(missing)} such in all)"
         )
 
-    tree = processes.agree(lambda: _load_checked(path, abstract), metadata.CheckpointError)
+    tree = processes.agree(lambda: _load_checked(path, abstract), *metadata.READ_ERRORS)
     # All processes compute the digest together; each of them may have read another copy.
     found = digest(tree)
     processes.agree(functools.partial(check_digest, path, about, found), metadata.CheckpointError)
@@ -110,7 +110,7 @@ def digest_on_disk(path: str, tree: Any) -> dict[str, str]:
     found = {}
     for part in parts:
         load = functools.partial(_load_checked, path, _shapes_of(tree, part))
-        loaded = processes.agree(load, metadata.CheckpointError)
+        loaded = processes.agree(load, *metadata.READ_ERRORS)
         if len(parts) > 1:
             loaded = {name: x for name, x in trees.flat(loaded).items() if x is not ...}
         found |= digest(loaded)
@@ -197,9 +197,7 @@ def _load(path, abstract, partial=False):
         with context:
             return ocp.load(orbax_path(path), abstract)
     except Exception as error:  # a damaged file makes orbax raise almost anything
-        raise metadata.CheckpointError(
-            f"{path} cannot be read: {metadata.reason(error)}"
-        ) from error
+        raise metadata.not_read(path, error) from error
 
 
 def _load_checked(path, abstract):

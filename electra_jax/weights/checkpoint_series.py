@@ -58,6 +58,8 @@ class Checkpoints:
         else:
             safe_files.check_path(directory, what, metadata.CheckpointError)
             self._directory = os.path.abspath(directory)
+        # Clients of buckets have errors of many kinds, which are no OSErrors.
+        self._save_errors = (Exception,) if self._in_bucket else (OSError, ValueError)
         policies = ocp.training.preservation_policies
         keep = [policies.LatestN(keep_last)]
         if keep_every:
@@ -80,7 +82,8 @@ class Checkpoints:
     def restore_latest(self, abstract: dict[str, Any]) -> checkpoint.Restored | None:
         """Returns the newest good checkpoint, or None if there is no checkpoint at all.
 
-        Bad checkpoints that are newer than the good one are renamed. A checkpoint that holds
+        Bad checkpoints that are newer than the good one are read once more, since what kept them
+        from being read may have passed, and then renamed. A checkpoint that holds
         weights only is not considered and stays: `init.from` begins with it. All processes try the
         steps that the first one sees, and a copy that is bad on one process is bad for all.
 
@@ -89,12 +92,17 @@ class Checkpoints:
 
         Raises CheckpointError if there are checkpoints and none is good: starting over would look
         like resuming. They keep their names then, since the cause may lie elsewhere (memory, a
-        permission).
+        permission). It is a NotRead if the cause may pass.
         """
+
+        def read(path):
+            return checkpoint.restore(path, abstract)
+
         found, aside = processes.of_first(self._found)
-        newest = metadata.newest_good(
-            self._directory, found, lambda path: checkpoint.restore(path, abstract)
-        )
+        newest = metadata.newest_good(self._directory, found, read)
+        if newest is not None and newest[1]:
+            with contextlib.suppress(metadata.NotRead):
+                newest = metadata.newest_good(self._directory, newest[1][::-1], read) or newest
         if newest is not None:
             good, bad = newest
             # Only now, since an older one could be read: the newer ones must be damaged.
@@ -140,7 +148,7 @@ class Checkpoints:
             self._response = self.time.run(
                 lambda: orbax.save_async(step, tree, force=True, custom_metadata=about)
             )
-        except (OSError, ValueError) as error:
+        except self._save_errors as error:
             self._note_failure(error)
 
         if not self._trusted:
@@ -154,7 +162,7 @@ class Checkpoints:
             response, self._response = self._response, None
             try:
                 self.time.run(functools.partial(_wait, self._orbax, response))
-            except (OSError, ValueError) as error:
+            except self._save_errors as error:
                 self._note_failure(error, handled)
             if self._failure is None:
                 self.time.is_complete()
@@ -190,7 +198,7 @@ class Checkpoints:
             try:
                 if not self.time.hangs():
                     self._orbax.close()
-            except (OSError, ValueError) as error:
+            except self._save_errors as error:
                 # Orbax also tells here of files of earlier checkpoints, whose failure is noted.
                 if self._failure is None:
                     self._note_failure(error, handled)

@@ -6,6 +6,7 @@ device: orbax would open every array, and processes that train together must fin
 one of them starts a device. The metadata contain a digest of themselves, so a flipped bit is found.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -33,6 +34,19 @@ class CheckpointError(ValueError):
 
 class NotSaved(CheckpointError, causes.MayPass):
     """A checkpoint could not be saved. The settings are right, so the same command may go on."""
+
+
+class NotRead(CheckpointError, causes.MayPass):
+    """A checkpoint could not be read for a reason that may pass: a disk or a server is silent."""
+
+
+READ_ERRORS = NotRead, CheckpointError  # for `processes.agree`, the more special one first
+_PASSING = {
+    errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EBUSY, errno.ENOMEM,
+    errno.EMFILE, errno.ENFILE, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN,
+    errno.EHOSTUNREACH, errno.ECONNRESET, errno.ECONNREFUSED, errno.ECONNABORTED,
+}  # fmt: skip
+_OVERLOADED = 429  # this and all from 500 on are answers of a server that may answer later
 
 
 def directory(workdir: str) -> str:
@@ -67,9 +81,25 @@ def read(path: str) -> dict[str, Any]:
         content = buckets.read(file) if remote else _content(file)
         found = json.loads(content)["custom_metadata"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CheckpointError(f"{path} cannot be read: {reason(error)}") from error
+        raise not_read(path, error) from error
 
     return _verified(path, found)
+
+
+def not_read(path: str, error: BaseException) -> CheckpointError:
+    """Returns what says that a checkpoint cannot be read: a NotRead if the cause may pass."""
+    kind = NotRead if any(map(_may_pass, causes.of(error))) else CheckpointError
+    return kind(f"{path} cannot be read: {reason(error)}")
+
+
+def _may_pass(error):
+    if isinstance(error, buckets.BucketError):
+        return not isinstance(error, buckets.NotAllowed)
+    if isinstance(error, OSError):
+        return isinstance(error, TimeoutError | ConnectionError) or error.errno in _PASSING
+    # Clients of buckets have errors of their own, with the code that the server has answered.
+    code = getattr(error, "code", None)
+    return isinstance(code, int) and (code == _OVERLOADED or 500 <= code < 600)
 
 
 def readable(directory: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -94,8 +124,11 @@ def newest_good(
       named: what the log calls them, in front of their steps.
 
     Returns (what `read` returned, the newer steps that cannot be used); None if none can be read.
+
+    Raises NotRead if none can be read, and that may pass for one of them.
     """
     bad: list[int] = []
+    passing = None
     for step in reversed(steps):
         try:
             return read(os.path.join(directory, str(step))), bad
@@ -103,6 +136,12 @@ def newest_good(
             where = f"{named}: checkpoint" if named else "checkpoint"
             logging.error("%s %d cannot be used: %s", where, step, error)
             bad.append(step)
+            passing = error if isinstance(error, NotRead) else passing
+    if passing is not None:
+        raise NotRead(
+            f"no checkpoint in {directory} could be read ({passing}); all are left as they are, and"
+            " the same command may find them when that has passed"
+        )
     return None
 
 

@@ -24,7 +24,7 @@ from orbax.checkpoint import v1 as ocp
 from electra_jax import config as config_lib
 from electra_jax.core import trees
 from electra_jax.finetuning.tuning import kept_weights
-from electra_jax.host import safe_files
+from electra_jax.host import buckets, causes, safe_files
 from electra_jax.weights import checkpoint, checkpoint_series, save_time
 from electra_jax.workdir import metadata, saved_config
 
@@ -202,6 +202,66 @@ def test_where_none_can_be_read_all_are_left_as_they_are(tmp_path):
     with pytest.raises(metadata.CheckpointError, match="none of the 2 checkpoints"):
         newest(tmp_path)
     assert sorted(os.listdir(tmp_path)) == before
+
+
+def fail_reads(monkeypatch, failures):
+    """The metadata of a step cannot be read as often as `failures` says, {'2': [an error, ...]}."""
+    plain = metadata._content
+
+    def read(file):
+        if errors := failures.get(pathlib.Path(file).parent.name):
+            raise errors.pop(0)
+        return plain(file)
+
+    monkeypatch.setattr(metadata, "_content", read)
+
+
+def test_a_disk_that_stammers_does_not_make_a_checkpoint_a_damaged_one(tmp_path, monkeypatch):
+    saved(tmp_path, 1, 2)
+    fail_reads(monkeypatch, {"2": [OSError(errno.EIO, "Input/output error")]})
+    assert is_step(newest(tmp_path), 2)
+    assert sorted(os.listdir(tmp_path)) == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    "error, passes",
+    [
+        (OSError(errno.ESTALE, "Stale file handle"), True),
+        (TimeoutError("no answer"), True),
+        (buckets.BucketError("gs://b cannot be reached"), True),
+        (buckets.NotAllowed("gs://b may not be read"), False),
+        (PermissionError(errno.EACCES, "Permission denied"), False),
+        (FileNotFoundError(errno.ENOENT, "No such file"), False),
+    ],
+)
+def test_where_none_can_be_read_it_is_said_whether_that_may_pass(
+    tmp_path, monkeypatch, error, passes
+):
+    """Launchers begin again what may pass, and leave what does not."""
+    saved(tmp_path, 1, 2)
+    fail_reads(monkeypatch, {"1": [error] * 3, "2": [FileNotFoundError("gone")] * 3})
+    with pytest.raises(metadata.CheckpointError) as raised:
+        newest(tmp_path)
+    assert causes.may_pass(raised.value) == passes
+    assert sorted(os.listdir(tmp_path)) == ["1", "2"]
+
+
+class ServerError(Exception):
+    """As gcsfs raises it: no OSError, with the code that the server has answered."""
+
+    code = 503
+
+
+def test_a_server_that_is_busy_may_answer_later_and_a_save_to_it_is_a_failed_one(monkeypatch):
+    assert isinstance(metadata.not_read("gs://b/1", ServerError()), metadata.NotRead)
+    assert not isinstance(metadata.not_read("gs://b/1", ValueError("torn")), metadata.NotRead)
+
+    monkeypatch.setattr(buckets, "check", lambda *_: None)
+    saved = checkpoint_series.Checkpoints("gs://bucket/run/checkpoints", keep_last=1)
+    saved._orbax = FailingOrbax(last=ServerError(), earlier=None)
+    assert not saved.wait()
+    with pytest.raises(metadata.NotSaved, match="could not be saved in gs://bucket"):
+        saved.close()
 
 
 def test_a_file_in_place_of_a_checkpoint_is_set_aside(tmp_path):
