@@ -16,6 +16,7 @@ jax gives each process of a machine the one GPU of its number, also if it is the
 
 import glob
 import importlib.util
+import itertools
 import os
 import re
 import time
@@ -28,6 +29,7 @@ from electra_jax.host import causes, extras, joining, peers
 
 # A TPU's metadata are asked for so often, with as many seconds between.
 _METADATA_TRIES, _METADATA_PAUSE = 3, 1.0
+_GPU_NAME = re.compile(r"\d+|(?:GPU|MIG)-.+")  # in CUDA_VISIBLE_DEVICES
 
 
 def find(seconds: float) -> peers.Address | None:
@@ -288,5 +290,7 @@ def _on_this_machine(environ):
 def _seen(environ):
     """Returns how many GPUs this process sees, without opening any."""
     if "CUDA_VISIBLE_DEVICES" in environ:
-        return len([one for one in environ["CUDA_VISIBLE_DEVICES"].split(",") if one.strip()])
+        named = (one.strip() for one in environ["CUDA_VISIBLE_DEVICES"].split(","))
+        # The first that names no GPU ends the list, as CUDA reads it: -1 hides all.
+        return len([*itertools.takewhile(_GPU_NAME.fullmatch, named)])
     return len(glob.glob("/dev/nvidia[0-9]*"))

@@ -192,6 +192,14 @@ def test_the_gpus_of_a_process(variables, mine):
     assert cluster.gpus(variables) == mine
 
 
+@pytest.mark.parametrize(
+    "visible, count",
+    [("", 0), ("-1", 0), ("NoDevFiles", 0), ("0", 1), ("2, 3", 2), ("0,-1,1", 1), ("GPU-89", 1)],
+)
+def test_gpus_are_counted_as_cuda_counts_them(visible, count):
+    assert cluster._seen({"CUDA_VISIBLE_DEVICES": visible}) == count
+
+
 def test_gpus_that_cannot_be_shared_evenly_are_refused():
     with pytest.raises(joining.PeersError, match="2 processes of this machine cannot share its 3"):
         cluster.gpus(TWO_TASKS | {"CUDA_VISIBLE_DEVICES": "0,1,2"})
