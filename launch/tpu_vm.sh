@@ -30,7 +30,8 @@
 #   --env=NAME=VALUE   sets a variable for the run on all workers; may be repeated  (run, keep)
 #   --every=SECONDS    between two looks; 60
 #   --lines=N          of the log at every look; 5
-#   --tries=N          the run or the installation may fail so often before `keep` gives up; 5
+#   --tries=N          the run or the installation may fail so often before `keep` gives up; 5. An
+#                      hour in which the run is seen running makes the count 0 again
 #   --delete_when_done deletes the TPU VM when the run is done               (keep)
 #   --dry-run          prints every command and runs none
 #
@@ -40,6 +41,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 stopped=75 # the exit code of a run that was asked to end, and has to go on
+forgets=3600 # seconds that a run has to be seen running, for earlier errors no longer to count
 
 # Messages and commands
 
@@ -254,15 +256,21 @@ with_each_vm() {
 # Runs a script on all workers.
 on_workers() { with_each_vm on_workers_of all "$1"; }
 
+# A worker that is gone is noticed within a minute, and not when its connection is given up.
+patience=(-oConnectTimeout=15 -oServerAliveInterval=15)
+
 # Runs a script on workers of one TPU VM: `all`, or a number.
 on_workers_of() {
-  run "${tpus[@]}" ssh "$3" --worker="$1" "${where[@]}" --command="bash -c $(quoted "$2")"
+  run "${tpus[@]}" ssh "$3" --worker="$1" "${where[@]}" "${patience[@]/#/--ssh-flag=}" \
+    --command="bash -c $(quoted "$2")"
 }
 
 # Copies a file into the homes of all workers.
 to_workers() { with_each_vm to_workers_of "$1"; }
 
-to_workers_of() { run "${tpus[@]}" scp "$1" "$2:${1##*/}" --worker=all "${where[@]}"; }
+to_workers_of() {
+  run "${tpus[@]}" scp "$1" "$2:${1##*/}" --worker=all "${where[@]}" "${patience[@]/#/--scp-flag=}"
+}
 
 # A Python that electra_jax runs on: one of the machine, or else one that uv brings.
 # shellcheck disable=SC2016 # the worker expands it
@@ -282,13 +290,25 @@ if [ ! -x ~/electra_jax_venv/bin/python ]; then
   fi
 fi'
 
+# Of an earlier copy only its own files go: text and runs in that folder stay.
+# shellcheck disable=SC2016 # the worker expands it
+remove_checkout='if [ -e ~/electra_jax_run/files ]; then
+  tr "\n" "\0" <~/electra_jax_run/files | xargs -0 rm -f --
+fi'
+
 install() {
   if [[ $wheel ]]; then
     local file=${wheel##*/}
     to_workers "$wheel"
+    # A checkout that was installed before would be found first. pip takes a wheel of the version that
+    # is there for the one that is there, so it is told to take this one.
     on_workers "$environment
-~/electra_jax_venv/bin/python -m pip install --quiet \"\$HOME/${file}[$extras]\"
 mkdir -p ~/electra_jax
+cd ~/electra_jax
+$remove_checkout
+rm -f ~/electra_jax_run/files
+~/electra_jax_venv/bin/python -m pip install --quiet \"\$HOME/${file}[$extras]\"
+~/electra_jax_venv/bin/python -m pip install --quiet --force-reinstall --no-deps \"\$HOME/${file}\"
 touch ~/electra_jax_run/installed"
     return
   fi
@@ -307,12 +327,11 @@ touch ~/electra_jax_run/installed"
   fi
   to_workers "$folder/electra_jax.tar.gz"
   if [[ $dry_run == no ]]; then rm -r "$folder"; fi
-  # Of an earlier copy only its own files go: text and runs in that folder stay.
   # shellcheck disable=SC2016 # the worker expands it
   on_workers "$environment"'
 mkdir -p ~/electra_jax
 cd ~/electra_jax
-if [ -e ~/electra_jax_run/files ]; then tr "\n" "\0" <~/electra_jax_run/files | xargs -0 rm -f --; fi
+'"$remove_checkout"'
 tar -xzf ~/electra_jax.tar.gz
 tar -tzf ~/electra_jax.tar.gz >~/electra_jax_run/files
 '"echo $(quoted "$commit") >~/electra_jax/electra_jax/_commit"'
@@ -349,6 +368,7 @@ begin() {
 cd ~/electra_jax || exit 1
 if alive; then exit 0; fi
 rm -f ../electra_jax_run/code ../electra_jax_run/pid
+printf "%s\n" '"$(quoted "$(asked)")"' >../electra_jax_run/flags
 '"$with"'nohup setsid bash -c '\''
   trap "" TERM
   echo $$ >../electra_jax_run/waits
@@ -365,21 +385,36 @@ for _ in 1 2 3 4 5 6 7 8 9 10; do
 done'
 }
 
-# One line a worker: not installed, not begun, runs, ended CODE, or lost (killed without a code).
-# shellcheck disable=SC2016 # the worker expands it
-ask="$alive"'
+# The flags of this call as the workers keep them; nothing of a call without flags.
+asked() { ((${#flags[@]} == 0)) || quoted "${flags[@]}"; }
+
+# One line a worker: not installed, not begun, runs, ended CODE, or lost (killed without a code). A run
+# that has ended and had other flags is not the one that is asked for, which is not begun.
+ask() {
+  printf 'asked=%s\n' "$(quoted "$(asked)")"
+  # shellcheck disable=SC2016 # the worker expands it
+  printf '%s\n' "$alive"'
 cd ~/electra_jax_run 2>/dev/null || { echo "electra_jax: not installed"; exit 0; }
+other() { [ -n "$asked" ] && [ -e flags ] && [ "$(cat flags)" != "$asked" ]; }
 if [ ! -f installed ]; then echo "electra_jax: not installed"
 elif alive; then echo "electra_jax: runs"
+elif [ ! -s pid ] || other; then echo "electra_jax: not begun"
 elif [ -s code ]; then echo "electra_jax: ended $(cat code)"
-elif [ ! -s pid ]; then echo "electra_jax: not begun"
 else echo "electra_jax: lost"
 fi'
+}
 
-# Prints what the workers say, each different answer once, with commas; fails if one is not reached.
+# Prints what the workers say, each different answer once, with commas; fails if one is not reached,
+# with the words of who failed.
 state_of_run() {
-  local said
-  said=$(on_workers "$ask" 2>/dev/null) || return 1
+  local said why
+  why=$(mktemp)
+  if ! said=$(on_workers "$(ask)" 2>"$why"); then
+    tail -n 3 "$why" >&2
+    rm "$why"
+    return 1
+  fi
+  rm "$why"
   said=$(printf '%s\n' "$said" | sed -n 's/^electra_jax: //p' | sort -u)
   [[ $said ]] || return 1
   printf '%s\n' "${said//$'\n'/, }"
@@ -429,7 +464,7 @@ status() {
   for vm in "${vms[@]}"; do
     run "${tpus[@]}" describe "$vm" --format='value(state)' "${where[@]}"
   done
-  on_workers "$ask"
+  on_workers "$(ask)"
   show_log
 }
 
@@ -478,7 +513,7 @@ create_or_wait() {
 
 # One look after another, and one action after each, so that it does not matter when it was stopped.
 keep() {
-  local errors=0
+  local errors=0 ran=0
   case " ${flags[*]} " in
   *" --workdir=gs://"* | *" --workdir gs://"*) ;;
   *) say "warning: the workdir is in no bucket; a run that is preempted loses it and begins anew" ;;
@@ -492,8 +527,7 @@ keep() {
     STOPPED) fail "$name was stopped by somebody: start or delete it" ;;
     PREEMPTED | TERMINATED | QUEUED_SUSPENDED | QUEUED_FAILED | QUEUED_WITHOUT_IT)
       say "$(now) $name was taken away ($vm): it is deleted and made again"
-      delete || true
-      continue
+      if delete; then continue; fi
       ;;
     READY)
       case $going in
@@ -503,7 +537,8 @@ keep() {
         return 0
         ;;
       'ended 2')
-        fail "the run was refused (above); correct its flags and call the same command"
+        fail "the run was refused (above); correct its flags and call the same command, or with" \
+          "the same flags call run first"
         ;;
       unreachable) ;;
       *'not installed'*)
@@ -511,8 +546,13 @@ keep() {
         count_error "the installation failed"
         ;;
       'not begun, runs') begin || true ;;
-      *runs*) ;; # where one ended, the others end by themselves
-      *"ended $stopped"* | *'ended 143'* | 'not begun' | lost) # 143: asked to end, had nothing to save
+      *runs*) # where one ended, the others end by themselves
+        ran=$((ran + 1))
+        # Errors that are hours apart are not those of a run that cannot go on.
+        if awk "BEGIN { exit !($ran * $every >= $forgets) }"; then errors=0; fi
+        ;;
+      # 143: asked to end, had nothing to save. Where a machine was lost, the others end with errors.
+      *"ended $stopped"* | *'ended 143'* | 'not begun' | *lost*)
         begin || true
         continue
         ;;
@@ -530,7 +570,7 @@ keep() {
 }
 
 count_error() {
-  errors=$((errors + 1))
+  errors=$((errors + 1)) ran=0
   say "$(now) $1 ($errors of --tries=$tries)"
   if ((errors >= tries)); then fail "$1 $errors times (--tries=$tries): nothing is begun again"; fi
 }

@@ -126,6 +126,40 @@ def test_errors_of_the_run_end_the_watch_and_leave_the_machine(cloud, plan, star
     assert cloud.changes() == MADE
 
 
+def test_a_run_with_other_flags_is_another_run(cloud):
+    """One that was refused, and then one that is done, say nothing of it."""
+    cloud.plan(plan="end 2\nend 0\nend 0")
+    assert cloud("keep", "--type=v4-8", flags=["--config=typo", *RUN]).returncode == 2
+    again = cloud("keep", "--type=v4-8", flags=["--config=typo", *RUN])
+    assert again.returncode == 2 and "or with the same flags call run first" in again.stderr
+    assert len(cloud.lines("starts.0")) == 1
+    assert cloud("keep", "--type=v4-8", flags=RUN).returncode == 0
+    other = ("--config=configs/base.py", "--workdir=gs://bucket/runs/two")
+    assert cloud("keep", "--type=v4-8", flags=other).returncode == 0
+    assert cloud("keep", "--type=v4-8", flags=other).returncode == 0  # done
+    assert len(cloud.lines("starts.0")) == 3
+    assert "the run: ended 0" in cloud("status").stderr
+
+
+def test_the_loss_of_a_machine_is_no_error_of_the_run(cloud):
+    """Where a host started anew the others end with an error, since they miss it."""
+    cloud.plan(plan="end 1\nend 0", workers=2)
+    cloud("create", "--type=v4-16")
+    cloud("install")
+    cloud("run", flags=RUN)
+    assert cloud("watch").returncode == 0  # until it has ended
+    (cloud.folder / "homes" / "1" / "electra_jax_run" / "code").unlink()
+    done = cloud("keep", "--type=v4-16", "--tries=1", flags=RUN)
+    assert done.returncode == 0 and "the run: ended 1, lost" in done.stderr
+
+
+def test_why_no_worker_is_reached_is_shown(cloud):
+    cloud("create", "--type=v4-8")
+    cloud.plan(ssh_error="Permission denied (publickey).\nERROR: (gcloud) exited with code [255].")
+    said = cloud("status").stderr
+    assert "Permission denied (publickey).\n" in said and "the run: unreachable" in said
+
+
 def test_chips_are_waited_for_and_a_network_that_fails_makes_no_second_machine(cloud):
     cloud.plan(no_capacity=2, offline=3)
     done = cloud("keep", "--type=v4-8", flags=RUN)
@@ -304,7 +338,7 @@ def test_the_checkout_is_copied_as_it_stands(cloud):
     assert cloud.lines("installed") == [f"{home}/electra_jax[tpu,gcs]" for home in homes]
 
 
-def test_text_and_runs_in_the_folder_of_the_checkout_outlive_another_installation(cloud):
+def test_text_and_runs_in_the_folder_of_the_checkout_outlive_another_installation(cloud, tmp_path):
     cloud("create", "--type=v4-8")
     assert cloud("install").returncode == 0
     code, run = (cloud.folder / "homes" / "0" / name for name in ("electra_jax", "electra_jax_run"))
@@ -320,6 +354,12 @@ def test_text_and_runs_in_the_folder_of_the_checkout_outlive_another_installatio
     assert not (code / "electra_jax" / "gone.py").exists()
     assert (code / "setup.py").read_bytes() == (ROOT / "setup.py").read_bytes()
 
+    # A wheel takes the place of the checkout, which Python would find first.
+    wheel = tmp_path / "electra_jax-0.1.0-py3-none-any.whl"
+    wheel.write_bytes(b"")
+    assert cloud("install", f"--wheel={wheel}").returncode == 0
+    assert not [*code.rglob("*.py")] and (code / "corpus" / "mine.txt").exists()
+
 
 def test_a_wheel_is_installed_instead(cloud, tmp_path):
     wheel = tmp_path / "electra_jax-0.1.0-py3-none-any.whl"
@@ -328,7 +368,9 @@ def test_a_wheel_is_installed_instead(cloud, tmp_path):
     cloud("create", "--type=v4-8")
     assert cloud("install", f"--wheel={wheel}").returncode == 0
     home = cloud.folder / "homes" / "0"
-    assert cloud.lines("installed") == [f"{home / wheel.name}[tpu,gcs]"]
+    assert cloud.lines("installed") == [f"{home / wheel.name}[tpu,gcs]", f"{home / wheel.name}"]
+    again = next(call for call in cloud.lines("whole_calls") if "force-reinstall" in call)
+    assert "--no-deps" in again  # pip keeps what has the version of the wheel
     assert cloud("run", f"--wheel={wheel}", flags=RUN).returncode == 0
     assert len(cloud.lines("starts.0")) == 1
 
