@@ -7,6 +7,7 @@
 | while it compiles a step | it does not wait for that, saves the step before and ends | 0 |
 | while it compiles an evaluation | the same; the next start evaluates before it trains | 0 |
 | while it evaluates | it evaluates to the end, takes one more step, saves and ends | 0 |
+| while a save holds it up | that save ends, then as while it trains | 0 |
 | and no step or batch of it ends in time | it says so and ends unsaved | 143, 130 for Ctrl-C |
 | a second time, more than a second later | it ends at once without saving | the same |
 | a second time, once that save is on disk | it ends at once; what was asked for is done | 0 |
@@ -57,6 +58,7 @@ class Stop:
         self.asked = False
         self.saving = False  # the last step is done, and its state is being saved
         self.saved = False  # the save is on disk
+        self.in_a_save = False  # within one that was due, and that ends in a time of its own
         self.moved = float("-inf")  # when a batch of an evaluation last ended
         self.doing = "training"  # what the run does now, and ...
         self.goes_on = ending.GOES_ON  # ... where the next start begins, for the last line
@@ -101,6 +103,19 @@ class Stop:
     def moves_on(self) -> None:
         """Says that an evaluation, which may last longer than any step, has not got stuck."""
         self.moved = time.monotonic()
+
+    @contextlib.contextmanager
+    def during_a_save(self) -> Iterator[None]:
+        """Says that what is done within is a save, which ends in a time of its own.
+
+        A signal that comes meanwhile does not cut it off; the time of a step begins after it.
+        """
+        self.in_a_save = True
+        try:
+            yield
+        finally:
+            self.in_a_save = False
+            self.moves_on()
 
     def no_more_steps(self) -> None:
         """Switches the time limit off: what is left to do, such as a save, may take long."""
@@ -241,8 +256,10 @@ class _Guard:
             return False
         if not self._trains:
             return now > self._ends_at
+        if self._stop.in_a_save:
+            return False  # it has its own limit (`Checkpoints`)
         if self._stop.saving:
-            # A save that a signal has led to has its own limit (`Checkpoints`).
+            # So has one that a signal has led to.
             return self._came_late and now > self._ends_at
         return now > max(self._ends_at, self._stop.moved + self._stop_seconds)
 

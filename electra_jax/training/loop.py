@@ -367,7 +367,8 @@ class _Loop:
             logging.error("no checkpoint of step %d; the next one is tried at its step", run.step)
             return
         tree = saved_state.tree_of(run.state, run.interval)
-        self._saved.save(run.step, tree, runs.metadata_of(run))
+        with self._stop.during_a_save():
+            self._saved.save(run.step, tree, runs.metadata_of(run))
         self._saved_step = run.step
         if self._saved.time.complete is not None:
             self._stop.goes_on = ending.GOES_ON

@@ -78,10 +78,11 @@ def test_a_step_that_hangs_ends_in_the_stated_time():
     ("phase", "words"),
     [
         ("evaluating", "SIGTERM: saving and stopping; without a step's end in 1 s it gives up"),
+        ("saving", "SIGTERM: saving and stopping; without a step's end in 1 s it gives up"),
         ("stopping", "SIGTERM: saving and stopping; without a step's end in 1 s it gives up"),
     ],
 )
-def test_an_evaluation_and_the_save_after_a_signal_may_take_longer_than_a_step(phase, words):
+def test_an_evaluation_and_a_save_around_a_signal_may_take_longer_than_a_step(phase, words):
     process = hanging(phase, 1)
     process.send_signal(signal.SIGTERM)
     done, said = process.communicate(timeout=60)

@@ -3,12 +3,12 @@
 
     python tests/workers/signals_worker.py PHASE SECONDS
 
-PHASE is before, training, evaluating, stopping, ending, reporting, saved or closing: where it is
-when the signal comes; or library: it trains, and a library has taken SIGTERM before that. For
-`stopping` a signal leads to a save that takes longer than a step may, for `saved` to one that is
-done, and for `closing` the main thread has left the loop after that, and hears signals again.
-SECONDS is what a step may take after a signal (--stop_timeout); the exit code of a run that was
-stopped is 75.
+PHASE is before, training, evaluating, saving, stopping, ending, reporting, saved or closing: where
+it is when the signal comes; or library: it trains, and a library has taken SIGTERM before that.
+`saving` is a save that was due and takes longer than a step may. For `stopping` a signal leads to a
+save that takes longer than a step may, for `saved` to one that is done, and for `closing` the main
+thread has left the loop after that, and hears signals again. SECONDS is what a step may take after
+a signal (--stop_timeout); the exit code of a run that was stopped is 75.
 """
 
 import contextlib
@@ -40,10 +40,13 @@ def work():
                 stop.no_more_steps()
                 stop.doing, stop.goes_on = "saving step 9", ending.GOES_ON
             print("ready", flush=True)
-            if phase in ("evaluating", "stopping"):  # for longer than a step may take
+            if phase == "saving":
+                with stop.during_a_save():
+                    time.sleep(4)
+            if phase in ("evaluating", "saving", "stopping"):  # for longer than a step may take
                 for _ in range(40):
                     time.sleep(0.1)
-                    if phase == "evaluating":
+                    if phase != "stopping":
                         stop.moves_on()
                     elif signals._guard._first is not None:
                         stop.ends_early()
