@@ -58,7 +58,10 @@ def blocks(found: Sequence[Mapping]) -> list[str]:
         "Dev sets; mean ± standard error over seeds of fine-tuning, of sentences and pairs on at"
         " most 8,000 training examples where nothing else is said. How the newest was fine-tuned is"
         " below; hour.json has that of all rows but the first, which is by [CLS]. There is one"
-        " encoder in each row, so the errors do not include the variation of pre-training.",
+        " encoder in each row, so the errors do not include the variation of pre-training, and no"
+        " masked language model of the same hour beside them yet. The rates of fine-tuning were"
+        " chosen on these dev sets (docs/LOG.md). In STS-B random weights fail by fine-tuning: on"
+        " random vectors a ridge regression reaches 70.",
         f"## The newest: {last['change']}",
         _setting(last),
         _recipes(last),

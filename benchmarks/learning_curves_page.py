@@ -141,6 +141,7 @@ def blocks(found: Sequence[Size], picture: str) -> list[str]:
         "Does anything in the training step hold the discriminator back? A trainer that shares no"
         " code with it is given the same initial weights, the same rows in the same order and the"
         " same numbers of the recipe, and both are followed over several seeds.",
+        _answer(found),
         "## What was done",
         _setting(found),
         f"![curves of both trainers with bands over seeds]({picture})",
@@ -228,6 +229,28 @@ def _held_out(found):
     counts = [one.recipe["heldout_rows"] for one in found]
     few, many = min(counts), max(counts)
     return f"{few:,}" if few == many else f"{few:,} to {many:,}"
+
+
+def _answer(found):
+    """What the last evaluations tell of both trainers, and what they cannot."""
+    apart = {
+        (one.layers, name): comparison.difference(name, one.last("ours", name), one.last("peer", name))
+        for one in found
+        for name in HELD_OUT
+    }
+    known = [difference for difference in apart.values() if difference.error is not None]
+    if not known:
+        return "No size has two seeds yet, so nothing is known of errors."
+    resolved = sum(bool(difference.resolved) for difference in known)
+    told = f"{resolved} are" if resolved > 1 else f"{'one' if resolved else 'none'} is"
+    aucs = [one.last(side, "disc_auc").value for one in found for side in SIDES]
+    errors = [apart[one.layers, "disc_auc"].error or 0 for one in found]
+    return (
+        f"Of {len(known)} differences at the end {told} two standard errors or more. Both"
+        f" discriminators have learnt little by then (AUC {min(aucs):.3f} to {max(aucs):.3f}), and"
+        f" a difference of {2 * max(errors):.3f} would not have been seen there. Of longer runs"
+        " this says nothing."
+    )
 
 
 def _ends(found):
