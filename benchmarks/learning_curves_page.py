@@ -233,11 +233,11 @@ def _held_out(found):
 
 def _answer(found):
     """What the last evaluations tell of both trainers, and what they cannot."""
-    apart = {
-        (one.layers, name): comparison.difference(name, one.last("ours", name), one.last("peer", name))
-        for one in found
-        for name in HELD_OUT
-    }
+    apart = {}
+    for one in found:
+        for name in HELD_OUT:
+            ends = one.last("ours", name), one.last("peer", name)
+            apart[one.layers, name] = comparison.difference(name, *ends)
     known = [difference for difference in apart.values() if difference.error is not None]
     if not known:
         return "No size has two seeds yet, so nothing is known of errors."

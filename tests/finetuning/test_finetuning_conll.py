@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from electra_jax.finetuning.tasks import built_in, conll, custom, examples, reading, task
+from electra_jax.finetuning.tasks import built_in, conll, custom, examples, new_files, reading, task
 
 
 def read(name, place):
@@ -99,7 +99,7 @@ def test_tags_that_the_task_names_stand_in_its_order(tmp_path):
     settings = dict(kind="tagging", train="a.txt", dev="a.txt", label=1, text=0)
     named = read_custom(tmp_path, labels="B-X,I-X,O", **settings)
     assert named.task.labels == ("B-X", "I-X", "O")  # also one that train does not have
-    message = "train: tag 'B-X' of the sentence 'a b' is none of labels, O, B-Y; name all"
+    message = "train: tag 'B-X' of the sentence 'a b' is none of custom.labels, O, B-Y; name all"
     with pytest.raises(ValueError, match=message):
         read_custom(tmp_path, labels="O,B-Y", **settings)
 
@@ -123,7 +123,7 @@ def test_comments_and_separators_at_the_end_are_no_words(tmp_path, separator):
 def test_new_words_need_no_tags_and_no_column_for_them(tmp_path, content):
     (tmp_path / "new.txt").write_text(content)
     task = custom.task(dict(kind="tagging", train="a.txt", label=2, text=1))
-    split = reading.read_new(task, str(tmp_path / "new.txt"), examples.Report())
+    split = new_files.read_new(task, str(tmp_path / "new.txt"), examples.Report())
     assert [(example.words, example.tags) for example in split.examples] == [
         (("B-cells", "rise"), None)
     ]
@@ -144,8 +144,8 @@ def test_words_to_score_have_tags_that_the_metrics_can_read(tmp_path, content, m
     """A kind of entities that train does not have is counted as missed, as in a dev set."""
     task = dataclasses.replace(built_in.named("ner"), labels=("O", "B-PER"))
     (tmp_path / "new.txt").write_text("Ann B-DOG\nsleeps O\n")
-    split = reading.read_labelled(task, str(tmp_path / "new.txt"), examples.Report())
+    split = new_files.read_labelled(task, str(tmp_path / "new.txt"), examples.Report())
     assert [example.tags for example in split.examples] == [("B-DOG", "O")]
     (tmp_path / "new.txt").write_text(content)
     with pytest.raises(ValueError, match=message):
-        reading.read_labelled(task, str(tmp_path / "new.txt"), examples.Report())
+        new_files.read_labelled(task, str(tmp_path / "new.txt"), examples.Report())

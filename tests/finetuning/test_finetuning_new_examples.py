@@ -6,13 +6,13 @@ import dataclasses
 import pyarrow
 import pytest
 
-from electra_jax.finetuning.tasks import built_in, custom, examples, reading
+from electra_jax.finetuning.tasks import built_in, custom, examples, new_files
 from support.squad_files import qa, write_squad
 
 
 def texts_of(path, **settings):
     task = custom.task({"train": "train.tsv", "label": "label", "text": "text"} | settings)
-    split = reading.read_new(
+    split = new_files.read_new(
         dataclasses.replace(task, labels=("a", "b")), str(path), examples.Report()
     )
     assert not split.labelled
@@ -53,7 +53,9 @@ def test_a_half_of_a_character_in_json_becomes_the_sign_that_replaces(tmp_path):
     (tmp_path / "new.jsonl").write_text(r'{"text": "a \ud83d b \ud83d\ude00"}' + "\n")
     assert texts_of(tmp_path / "new.jsonl") == ["a \ufffd b \U0001f600"]
     write_squad(tmp_path / "new.json", qa("1", []), context="It \ud83d is.")
-    split = reading.read_new(built_in.named("squad"), str(tmp_path / "new.json"), examples.Report())
+    split = new_files.read_new(
+        built_in.named("squad"), str(tmp_path / "new.json"), examples.Report()
+    )
     assert split.examples[0].context == "It \ufffd is."
 
 
@@ -64,7 +66,7 @@ def test_zstandard_is_read_as_it_is_for_pre_training(tmp_path):
 
 
 def labelled(task, path):
-    return reading.read_labelled(task, str(path), examples.Report())
+    return new_files.read_labelled(task, str(path), examples.Report())
 
 
 def test_labelled_files_have_the_columns_of_the_dev_set(tmp_path):
@@ -138,7 +140,9 @@ def test_questions_to_score_have_answers_or_are_said_to_have_none(tmp_path):
 
 def test_a_new_question_may_be_marked_as_one_without_an_answer(tmp_path):
     write_squad(tmp_path / "new.json", qa("q1", [], is_impossible=True))
-    split = reading.read_new(built_in.named("squad"), str(tmp_path / "new.json"), examples.Report())
+    split = new_files.read_new(
+        built_in.named("squad"), str(tmp_path / "new.json"), examples.Report()
+    )
     assert [example.id for example in split.examples] == ["q1"]
 
 
@@ -149,14 +153,14 @@ def test_running_text_has_a_text_a_line(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_bytes("\ufeffAnn sleeps.\r\n\r\n In Paris\r\n".encode())
     report = examples.Report()
-    found = reading.read_running_text(TAGS, str(path), report).examples
+    found = new_files.read_running_text(TAGS, str(path), report).examples
     assert [(example.id, example.text, example.words) for example in found] == [
         ("0", "Ann sleeps.", ("Ann", "sleeps", ".")),
         ("1", " In Paris", ("In", "Paris")),
     ]
     assert report.notes == []
     with pytest.raises(ValueError, match="task cola tags no words, .* leave out --running_text$"):
-        reading.read_running_text(built_in.named("cola"), str(path), report)
+        new_files.read_running_text(built_in.named("cola"), str(path), report)
 
 
 def test_what_is_no_running_text_is_refused_or_pointed_out(tmp_path):
@@ -164,14 +168,14 @@ def test_what_is_no_running_text_is_refused_or_pointed_out(tmp_path):
         path = tmp_path / f"new{ending}"
         path.write_text('{"tokens": ["Ann", "sleeps"]}\n')
         with pytest.raises(ValueError, match="holds records, not a text a line; give a .txt file"):
-            reading.read_running_text(TAGS, str(path), examples.Report())
+            new_files.read_running_text(TAGS, str(path), examples.Report())
     (tmp_path / "new.txt").write_text("\n \n")
     with pytest.raises(ValueError, match="holds no text; is it the right file"):
-        reading.read_running_text(TAGS, str(tmp_path / "new.txt"), examples.Report())
+        new_files.read_running_text(TAGS, str(tmp_path / "new.txt"), examples.Report())
 
     task = dataclasses.replace(TAGS, labels=("O", "B-PER"))
     (tmp_path / "new.conll").write_text("Ann B-PER\nsleeps O\n\nhere O\n")
-    reading.read_running_text(task, str(tmp_path / "new.conll"), report := examples.Report())
+    new_files.read_running_text(task, str(tmp_path / "new.conll"), report := examples.Report())
     (note,) = report.notes
     assert note.endswith("if these are words with tags, leave out --running_text")
 
@@ -195,7 +199,7 @@ def test_what_is_no_running_text_is_refused_or_pointed_out(tmp_path):
 def test_columns_that_may_be_running_text_are_pointed_out(tmp_path, content, pointed_out):
     (tmp_path / "new.txt").write_text(content)
     task = dataclasses.replace(TAGS, labels=("O", "B-PER"))
-    reading.read_new(task, str(tmp_path / "new.txt"), report := examples.Report())
+    new_files.read_new(task, str(tmp_path / "new.txt"), report := examples.Report())
     note = "few have a tag of the task beside them; if this is running text, add --running_text"
     assert [one.endswith(note) for one in report.notes] == [True] * pointed_out
 
@@ -207,7 +211,7 @@ def test_columns_that_may_be_running_text_are_pointed_out(tmp_path, content, poi
 def test_words_alone_are_no_running_text_where_the_task_has_records(tmp_path, content):
     task = custom.task({"kind": "tagging", "train": "a.jsonl", "text": "words", "label": "tags"})
     (tmp_path / "new.txt").write_text(content)
-    split = reading.read_new(task, str(tmp_path / "new.txt"), report := examples.Report())
+    split = new_files.read_new(task, str(tmp_path / "new.txt"), report := examples.Report())
     assert [example.words for example in split.examples] == [("Ann", "sleeps")]
     assert report.notes == []
 
@@ -215,11 +219,11 @@ def test_words_alone_are_no_running_text_where_the_task_has_records(tmp_path, co
 def test_lines_of_other_lengths_say_how_running_text_is_read(tmp_path):
     (tmp_path / "new.txt").write_text("Ann sleeps in Paris .\nAnd so do I .\nHm .\n")
     with pytest.raises(ValueError, match=r"new.txt:3: 2 columns .* with --running_text\)$"):
-        reading.read_new(TAGS, str(tmp_path / "new.txt"), examples.Report())
+        new_files.read_new(TAGS, str(tmp_path / "new.txt"), examples.Report())
 
     (tmp_path / "new.txt").write_bytes(b"Ann \xff\n")
     (tmp_path / "new.jsonl").write_text('{"tokens": "Ann sleeps"}\n')
     for name in ("new.txt", "new.jsonl"):  # neither is mended by it
         with pytest.raises(ValueError) as refused:
-            reading.read_new(TAGS, str(tmp_path / name), examples.Report())
+            new_files.read_new(TAGS, str(tmp_path / name), examples.Report())
         assert "running" not in str(refused.value)

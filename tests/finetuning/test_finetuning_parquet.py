@@ -9,7 +9,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from electra_jax.finetuning.tasks import custom, examples, reading
+from electra_jax.finetuning.tasks import custom, examples, new_files, reading
 
 CLASSES = {"names": ["bad", "good"], "_type": "ClassLabel"}
 TAGS = {"names": ["O", "B-PER"], "_type": "ClassLabel"}
@@ -205,5 +205,5 @@ def test_a_file_that_is_none_or_is_damaged_is_named(tmp_path):
 def test_new_examples_need_no_labels(kind, columns, tmp_path):
     write(tmp_path / "new.parquet", **columns)
     task = custom.task({"kind": kind, "train": "a.csv", "text": "t", "label": "y", "labels": "O,x"})
-    split = reading.read_new(task, str(tmp_path / "new.parquet"), examples.Report())
+    split = new_files.read_new(task, str(tmp_path / "new.parquet"), examples.Report())
     assert [e.id for e in split.examples] == ["0", "1"] and not split.labelled

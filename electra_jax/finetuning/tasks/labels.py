@@ -7,6 +7,7 @@ multi_label      'sport,politics'  ->  (2, 0)      indices, in the order of the 
 no label         None              ->  None        test sets
 """
 
+import dataclasses
 import math
 from collections.abc import Iterable
 
@@ -55,6 +56,29 @@ def text(
     return examples.TextExample(row.id or number, row.a, row.b, value)
 
 
+def example(
+    row: tables.TableRow | examples.Example,
+    task: task_lib.Task,
+    number: int,
+    source: task_lib.SplitFiles,
+    labelled: bool,
+) -> examples.Example:
+    """Returns the example in a row of a split; `number` is its position there."""
+    if isinstance(row, tables.TableRow):
+        return text(row, task, str(number), source.separator, labelled)
+    if isinstance(row, examples.TaggedExample):  # numbered per file so far; now per split
+        return dataclasses.replace(row, id=str(number))
+    return row
+
+
+def only_keep_place(source: task_lib.SplitFiles, rows: Iterable[tables.TableRow]) -> bool:
+    """Returns whether a column of several labels is empty throughout, as in a test set.
+
+    Columns of 0 and 1 are never empty.
+    """
+    return not isinstance(source.label, tuple) and all(row.label in ("", ()) for row in rows)
+
+
 def _value(row, task, separator):
     """Returns the label of a row as the kind of the task needs it: index, indices or score."""
     if task.kind == "multi_label":
@@ -98,6 +122,6 @@ def _checked_score(row, task):
     if not low <= score <= high:
         raise ValueError(
             f"{row.where}: label {row.label} is not within {low:.12g} to {high:.12g}; mend that"
-            " row, or widen label_range if the task is your own"
+            " row, or widen custom.label_range if the task is your own"
         )
     return score

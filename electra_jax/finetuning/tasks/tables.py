@@ -233,7 +233,7 @@ def _cells(path, encoding, separator, quotes) -> Iterator[tuple[int, list[str]]]
         except csv.Error as error:
             raise ValueError(
                 f"{path}:{reader.line_num}: {error}; if quotation marks are plain text there, set"
-                " quotes='off'"
+                " custom.quotes='off'"
             ) from error
 
         if row is None:

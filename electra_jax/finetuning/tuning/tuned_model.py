@@ -21,7 +21,7 @@ import numpy as np
 from electra_jax import config as config_lib
 from electra_jax.core import meshes
 from electra_jax.finetuning.results import label_scores
-from electra_jax.finetuning.tasks import examples, reading, running_text
+from electra_jax.finetuning.tasks import examples, new_files, running_text
 from electra_jax.finetuning.tasks import task as task_lib
 from electra_jax.finetuning.tuning import (
     batches,
@@ -78,25 +78,25 @@ class Model:
         return list(self.answers(split, examples.Report()))
 
     def read(self, path: str, report: examples.Report) -> examples.Split:
-        """The examples in a file, without labels; `reading.read_new` says how it is read.
+        """The examples in a file, without labels; `new_files.read_new` says how it is read.
 
         Raises ValueError, one line, if the file is not such as the task has.
         """
-        return reading.read_new(self.task, path, report)
+        return new_files.read_new(self.task, path, report)
 
     def read_running_text(self, path: str, report: examples.Report) -> examples.Split:
-        """The lines of a file as running text; see `reading.read_running_text`.
+        """The lines of a file as running text; see `new_files.read_running_text`.
 
         Raises ValueError, one line, if the task tags no words or the file holds records or no text.
         """
-        return reading.read_running_text(self.task, path, report)
+        return new_files.read_running_text(self.task, path, report)
 
     def read_labelled(self, path: str, report: examples.Report) -> examples.Split:
-        """The examples in a file with their labels; see `reading.read_labelled`.
+        """The examples in a file with their labels; see `new_files.read_labelled`.
 
         Raises ValueError, one line, if the file is not such as the task has, or lacks labels.
         """
-        return reading.read_labelled(self.task, path, report)
+        return new_files.read_labelled(self.task, path, report)
 
     def answers(self, split: examples.Split, report: examples.Report) -> Iterator[Any]:
         """An answer for each example as `__call__` has it, while the next ones still wait."""
@@ -245,7 +245,7 @@ def load(path: str | os.PathLike) -> Model:
 def _sentence(number, sentence):
     """An example of a list of words, or of running text. Raises ConfigError for anything else."""
     if isinstance(sentence, str):
-        return reading.of_running_text(sentence, str(number))
+        return new_files.of_running_text(sentence, str(number))
     is_array = isinstance(sentence, np.ndarray) and sentence.ndim == 1
     if not (is_array or isinstance(sentence, list | tuple)):
         raise config_lib.ConfigError(
