@@ -11,8 +11,9 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from electra_jax.report import compared_run, logged
+from electra_jax.report import compared_run, logged, means
 
+_OFTEN = 0.06  # of all cases; with very many seeds it is 0.046
 # Settings that decide how much of a text a network is shown that predicts masked tokens.
 _MASKING = ("mask_rate", "mask_token_rate", "random_token_rate", "mask_unit", "span_words")
 
@@ -30,6 +31,7 @@ def of(groups: Sequence[Any], differing: Mapping[str, Sequence]) -> list[str]:
         *_of_evaluations(runs),
         *_of_predictions(runs),
         *_of_generators(runs, differing),
+        *_of_luck(groups),
     ]
 
 
@@ -51,6 +53,22 @@ def _of_copies(groups) -> list[str]:
                 " less than it seems to"
             )
     return notes
+
+
+def _of_luck(groups) -> list[str]:
+    """How often so few seeds pass for a difference where there is none."""
+    first, *others = (len(group.counted) for group in groups)
+    several = [count for count in others if count > 1]
+    if first < 2 or not several:
+        return []
+    fewest = min(several)
+    share = means.of_luck(first + fewest - 2)
+    if share < _OFTEN:
+        return []
+    return [
+        f"of {first} and {fewest} seeds luck alone passes two standard errors in {share:.0%} of all"
+        " cases (Student's t)"
+    ]
 
 
 def _of_evaluations(runs: Sequence[compared_run.ComparedRun]) -> list[str]:

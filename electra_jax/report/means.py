@@ -47,7 +47,7 @@ class Difference:
         if self.error is None or self.amount == 0:
             return False
         distance = abs(self.amount) / self.error if self.error else math.inf
-        return 2 * special.stdtr(self.degrees, -distance) < LUCK
+        return of_luck(self.degrees, distance) < LUCK
 
     @property
     def verdict(self) -> str:
@@ -93,6 +93,11 @@ def _degrees(one, other):
     """The degrees of freedom of a difference, by Welch and Satterthwaite."""
     parts = [mean.error**4 / (mean.count - 1) for mean in (one, other) if mean.error]
     return math.hypot(one.error, other.error) ** 4 / sum(parts) if parts else math.inf
+
+
+def of_luck(degrees: float, errors: float = RESOLVED) -> float:
+    """The share of cases in which equal means are so many standard errors apart, by Student's t."""
+    return 2 * float(special.stdtr(degrees, -errors))
 
 
 def paired(ones: Sequence[float], others: Sequence[float]) -> Difference:

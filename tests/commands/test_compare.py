@@ -141,6 +141,21 @@ def test_the_number_of_a_seed_is_no_part_of_a_name_and_a_last_letter_is(tmp_path
     assert [group.label for group in found.groups] == [label, "other"]
 
 
+@pytest.mark.parametrize("seeds, share", [(1, None), (2, "18%"), (3, "12%"), (11, None)])
+def test_how_often_luck_passes_for_a_difference_is_said_of_few_seeds(tmp_path, seeds, share):
+    """Not of 11, with which it is one case in twenty, as two standard errors are meant."""
+    runs = [
+        workdir(tmp_path, f"{name}{seed}", [1.0 + seed], seed=seed, optimizer__learning_rate=rate)
+        for name, rate in (("a", 0.1), ("b", 0.2))
+        for seed in range(seeds)
+    ]
+    said = [note for note in load(*runs).notes if "luck alone" in note]
+    assert bool(said) == bool(share)
+    if said:
+        told = f"of {seeds} and {seeds} seeds luck alone passes two standard errors in {share}"
+        assert said[0].startswith(told)
+
+
 def test_a_reader_is_told_what_the_numbers_hide(tmp_path):
     a = workdir(tmp_path, "a", [1.0])
     again = workdir(tmp_path, "again", [2.0, 3.0])
