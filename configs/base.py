@@ -59,7 +59,7 @@ def data() -> ml_collections.ConfigDict:
     # hf:OWNER/NAME[/CONFIG][:SPLIT] | tfds:NAME[/CONFIG][:SPLIT] | text:GLOB | text:ADDRESS |
     # builtin; several joined by ';', weighted by '@W'
     c.source = "hf:wikimedia/wikipedia/20231101.en"
-    c.mixture_alpha = 1.0  # without weights a source is drawn in proportion to size^alpha
+    c.mixture_alpha = 1.0  # without weights a source is drawn in proportion to its rows^alpha
     c.dir = ""  # folder of prepared data, shared by runs with equal settings; '': WORKDIR/data
     c.vocab = "train:sentencepiece:30522"  # or train:wordpiece:SIZE, a .model, vocab.txt, .json
     c.vocab_sample_characters = 100_000_000  # amount of text that trains the vocabulary

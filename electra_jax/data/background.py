@@ -67,7 +67,10 @@ def open_whole(folder: str) -> streaming.StreamedRecords:
 
 
 def keep_plan(plan: planning.DataPlan) -> None:
-    """Writes the plan of a whole folder beside it, if it is not there."""
+    """Writes the plan of a whole folder beside it, if it is not there.
+
+    Raises ValueError, one line, if it cannot be written.
+    """
     try:
         if streaming.read_plan(plan.folder).key == plan.key:
             return
@@ -75,7 +78,14 @@ def keep_plan(plan: planning.DataPlan) -> None:
         pass
     vocabulary = vocabulary_lib.load(os.path.join(plan.folder, records.VOCABULARY))
     tasks = planning.make_tasks(plan)
-    streaming.write_plan(plan.folder, streaming.plan_manifest(plan, tasks, vocabulary))
+    try:
+        streaming.write_plan(plan.folder, streaming.plan_manifest(plan, tasks, vocabulary))
+    except OSError as error:
+        raise ValueError(
+            f"{plan.folder} was prepared with data.streaming=off and cannot be written"
+            f" ({error.strerror or error}); set data.streaming=off, or prepare it once with 'on'"
+            " where it can be"
+        ) from error
 
 
 def _refuse_unknown(rows):

@@ -142,7 +142,9 @@ def read(
 
     if not counts_V.any():
         _refuse_empty(source, documents, limit)
-    _check_encoding(source, documents, counts["invalid_utf8"])
+    # More of a file is decoded than its text up to the limit, so not all that is invalid is in it.
+    invalid_utf8 = min(counts["invalid_utf8"], documents.replaced)
+    _check_encoding(source, documents, invalid_utf8)
 
     if rows:
         laid.append(segments.lay(rows, layout))
@@ -156,7 +158,7 @@ def read(
         documents=documents.number,
         words=documents.words,
         characters=documents.characters,
-        invalid_utf8=counts["invalid_utf8"],
+        invalid_utf8=invalid_utf8,
         whole=not documents.full,
         sha256=documents.digest.hexdigest(),
     )
@@ -186,6 +188,7 @@ class _Documents:
         self._limit = limit or float("inf")
         self._counts = counts
         self.number = self.words = self.characters = 0
+        self.replaced = 0  # characters U+FFFD, most of which stand for invalid bytes
         self.full = False  # True once text was left out
         self.digest = hashlib.sha256()
 
@@ -208,6 +211,7 @@ class _Documents:
                 self.number += 1
                 self.words += len(found)
                 self.characters += len(plain)
+                self.replaced += plain.count("\ufffd")
                 self.digest.update(plain.encode("utf-8", "surrogatepass") + b"\n")
                 yield document
 

@@ -192,7 +192,7 @@ def mixture_shares(plan: DataPlan, sizes: Sequence[int]) -> list[float]:
     """Each source's share of the training rows; the shares sum to one.
 
     They are proportional to the weights of the sources. Sources without weights get
-    size ** data.mixture_alpha instead; `sizes` has one number per source, in any unit.
+    size ** data.mixture_alpha instead; `sizes` has the training rows of each source.
     """
     weights = [source.weight for source in plan.sources]
 

@@ -17,8 +17,10 @@ units that have one. It is also repeatable: random numbers depend on the seed, t
 unit, but not on the process, so any number of workers on any number of machines writes the same
 bytes. Which machines work is a matter of the executor, see executors.py.
 
-A hash of its text decides whether a document is held out. Equal documents are therefore always in
-the same split, and neither the seed nor the order of documents changes the split.
+A hash of its text decides whether a document is held out. Equal documents are therefore in the
+same split, and neither the seed nor the order of documents changes the split. The exception is a
+source that would have nothing held out: one of its documents is moved there, and an equal one of
+another source stays (`units.with_both_splits`; docs/data.md).
 """
 
 import concurrent.futures

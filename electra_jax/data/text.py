@@ -274,14 +274,13 @@ class FileUnit:
 
     def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
         """Yields its documents; counts in `counts` what is left out or was not UTF-8."""
-        # Every stripe decodes the whole file, so only the first one counts invalid UTF-8.
-        reading = counts if self.stripe == 0 else collections.Counter()
-
         if _is_parquet(self.path):
             found = text_files.parquet_documents(
-                self.path, options, reading, self.stripe, self.stripes
+                self.path, options, counts, self.stripe, self.stripes
             )
         else:
+            # Every stripe decodes the whole file, so only the first one counts invalid UTF-8.
+            reading = counts if self.stripe == 0 else collections.Counter()
             found = text_files.striped(
                 text_files.documents(self.path, options, reading), self.stripe, self.stripes
             )

@@ -340,6 +340,8 @@ def parquet_documents(
     groups = list(range(table.num_row_groups))
     enough = len(groups) >= stripes
     mine = groups[stripe::stripes] if enough else groups
+    if not enough and stripe:  # the first stripe reads the same and counts it
+        counts = collections.Counter()
 
     values = _column(table, path, options, counts, mine)
     return values if enough else striped(values, stripe, stripes)

@@ -136,6 +136,7 @@ def files(data_set: DataSet, otherwise: str = reaching.OTHER_TEXT) -> list[HubFi
         mine = matching([file.name for file in found], data_set.config, data_set.split)
         if mine:
             _refuse_several(data_set, mine)
+            _refuse_copies(data_set, mine)
             return sorted((f for f in found if f.name in mine), key=lambda file: file.name)
         every += found
 
@@ -147,13 +148,27 @@ def files(data_set: DataSet, otherwise: str = reaching.OTHER_TEXT) -> list[HubFi
     )
 
 
+def _refuse_copies(data_set, paths):
+    """Raises ValueError for two files of one name with different endings: rows would come twice."""
+    known: dict[str, str] = {}
+    for path in sorted(paths):
+        other = known.setdefault(path[: _READABLE.search(path).start()], path)
+        if other != path:
+            raise ValueError(
+                f"{data_set} has {other} and {path}, which probably hold the same rows; name the"
+                f" one to read: text:https://huggingface.co/datasets/{data_set.name}/resolve/main/"
+                f"{path}"
+            )
+
+
 def matching(paths: Sequence[str], config: str, split: str) -> set[str]:
     """Returns the paths of a configuration's split.
 
     A configuration is a folder. A split is a folder too, or the beginning of file names:
-    `train-00000-of-00041.parquet`, `train.jsonl.gz`.
+    `train-00000-of-00041.parquet`, `train.jsonl.gz`. Only if no file has its very name are longer
+    ones taken, such as `train_sft.parquet`.
     """
-    found = set()
+    found, exact = set(), set()
     for path in paths:
         *folders, file = path.split("/")
         inside = f"/{'/'.join(folders)}/"
@@ -162,7 +177,9 @@ def matching(paths: Sequence[str], config: str, split: str) -> set[str]:
 
         if split in folders[-1:] or re.match(rf"{re.escape(split)}([-_.]|$)", file):
             found.add(path)
-    return found
+            if split in folders[-1:] or re.match(rf"{re.escape(split)}(-\d+(-of-\d+)?)?\.", file):
+                exact.add(path)
+    return exact or found
 
 
 def _says_no(data_set):

@@ -42,7 +42,8 @@ def make_manifest(
         for split, found in unit_files.shards_of(result).items():
             shards[task.source_index][split] += found
 
-    shares = planning.mixture_shares(plan, [counts["tokens"] for counts in counted])
+    # By rows, not by tokens: then each row of all sources is drawn equally often at alpha = 1.
+    shares = planning.mixture_shares(plan, [counts["rows"] for counts in counted])
     totals = collections.Counter()
     for counts in counted:
         totals.update(counts)

@@ -19,8 +19,11 @@ def text(folder: str) -> str:
     m = opened.manifest
 
     lines = [("folder", folder)]
-    for source in m.sources:
-        about = f"{source.spec}, {source.weight:.1%} of the training rows"
+    applied = pipeline.apportion([source.weight for source in m.sources], pipeline.PATTERN)
+    for source, places in zip(m.sources, applied.tolist()):
+        share, rows = places / pipeline.PATTERN, source.counts["rows"]
+        times = share * m.totals["rows"] / rows
+        about = f"{source.spec}, {share:.2%} of the training rows, each {times:.3g} times an epoch"
         lines += [(f"source {source.name}", about)] if len(m.sources) > 1 else []
         lines += [
             ("documents", _both(source.counts, "documents", "heldout_documents")),

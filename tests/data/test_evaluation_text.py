@@ -201,3 +201,10 @@ def test_text_that_cannot_be_read_is_one_line(data, message, letters, tmp_path):
 def test_a_few_bad_bytes_are_counted(letters, tmp_path):
     (tmp_path / "a.txt").write_bytes(b"the cat sat. " * 200 + b"caf\xe9\n")
     assert read(f"text:{tmp_path}/a.txt", letters).invalid_utf8 == 1
+
+
+@pytest.mark.parametrize("limit", [0, 1_000])
+def test_bad_bytes_beyond_the_bound_are_not_those_of_its_text(limit, letters, tmp_path):
+    """Two in 20,000 characters are few, and all of them in the first 1,000 would be too many."""
+    (tmp_path / "a.txt").write_bytes(b"the cat sat. " * 1_500 + b"caf\xe9 " * 2)
+    assert read(f"text:{tmp_path}/a.txt", letters, limit).invalid_utf8 == (0 if limit else 2)

@@ -204,11 +204,21 @@ def test_endings_may_be_in_capitals(hub):
         (["data/train-0.parquet", "data/training.parquet"], "", "train", [0]),
         (["2023.en/train-0.parquet", "2023.en-x/train-0.parquet"], "2023.en", "train", [0]),
         (["sample/10BT/000.parquet"], "sample/10BT", "train", []),
+        (["train_sft-0-of-1.parquet", "train-0-of-1.parquet", "train.jsonl"], "", "train", [1, 2]),
+        (["train_sft-0-of-1.parquet", "test.parquet"], "", "train", [0]),
     ],
 )  # fmt: skip
 def test_which_files_belong_to_a_split(paths, config, split, expected):
     found = text_hub.matching(paths, config, split)
     assert found == {paths[number] for number in expected}
+
+
+def test_rows_in_two_formats_are_not_read_twice(hub):
+    (hub.root / "pages" / "twice").mkdir()
+    for name in ("train.jsonl", "train.jsonl.gz"):
+        (hub.root / "pages" / "twice" / name).write_bytes(b'{"text": "one"}')
+    with pytest.raises(ValueError, match="has train.jsonl and train.jsonl.gz, which probably hold"):
+        documents("hf:pages/twice")
 
 
 # What cannot be read is an error of one line, in time

@@ -18,11 +18,13 @@ import numpy as np
 import pytest
 
 from electra_jax.data import (
+    background,
     folder_vocabulary,
     planning,
     preparation,
     progress_lines,
     records,
+    streaming,
     text,
     tokenising,
     totals,
@@ -33,6 +35,7 @@ from electra_jax.data import (
     worker_pool,
 )
 from electra_jax.host import causes, lock
+from electra_jax.report import data_summary
 from support.corpus import text_settings
 from support.digests import digests
 
@@ -340,7 +343,7 @@ ONE = "has only one document, and one must be held out; "
     [
         ("", "blank_lines", "has no text"),
         ("\n\n \n\n", "blank_lines", "has no text"),
-        ("the cat\n", "blank_lines", ONE + "put blank lines between documents .*, or add some"),
+        ("the cat\n", "blank_lines", ONE + "put blank lines between documents, .* or add some"),
         ("the cat\n\nthe dog\n", "files", ONE + "set data.documents=blank_lines .*, or add some"),
         ("the cat\n\nthe  cat\n", "blank_lines", "holds 2 documents that are all equal"),
     ],
@@ -470,17 +473,43 @@ def test_duplicates_are_dropped_and_the_first_stays(tmp_path, vocab):
 
 def test_sources_get_their_weights(tmp_path, vocab):
     (tmp_path / "1.txt").write_text("the cat\n\n" * 2 + "a dog\n\n" * 300)
-    (tmp_path / "2.txt").write_text("the cat\n\n" * 2 + "a river\n\n" * 100)
+    (tmp_path / "2.txt").write_text("the cat\n\n" * 2 + "a river follows the dog\n\n" * 100)
     first, second = f"text:{tmp_path}/1.txt", f"text:{tmp_path}/2.txt"
     settings = settings_for(tmp_path, vocab, source=f"{first}@3; {second}@1")
     weighted = prepare(settings, tmp_path / "data").manifest
     assert [source.weight for source in weighted.sources] == [0.75, 0.25]
     settings = dataclasses.replace(settings, source=f"{first}; {second}", mixture_alpha=0.5)
     manifest = prepare(settings, tmp_path / "data").manifest
-    tokens = [source.counts["tokens"] ** 0.5 for source in manifest.sources]
+    rows = [source.counts["rows"] ** 0.5 for source in manifest.sources]
     assert [source.weight for source in manifest.sources] == pytest.approx(
-        [tokens[0] / sum(tokens), tokens[1] / sum(tokens)]
+        [rows[0] / sum(rows), rows[1] / sum(rows)]
     )
+
+    # Without alpha each row of both is read equally often, however many tokens are in it.
+    settings = dataclasses.replace(settings, mixture_alpha=1.0)
+    opened = prepare(settings, tmp_path / "data")
+    first, second = (source.weight / source.counts["rows"] for source in opened.manifest.sources)
+    assert first == pytest.approx(second)
+    said = data_summary.text(opened.directory)
+    assert said.count("of the training rows, each 1 times an epoch") == 2
+
+
+def test_rows_in_a_folder_that_cannot_be_written_are_not_streamed(tmp_path, vocab, monkeypatch):
+    """What streaming adds to them has no place; reading them as they are needs none."""
+    (tmp_path / "1.txt").write_text("the cat\n\na dog\n\na river\n" * 9)
+    settings = settings_for(tmp_path, vocab)
+    prepare(settings, tmp_path / "data")
+
+    def write(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(streaming, "write_plan", write)
+    with pytest.raises(ValueError, match="cannot be written .Read-only file system.; set data.str"):
+        background.open_rows(settings, str(tmp_path / "data"), lambda line: None)
+    monkeypatch.undo()
+    rows = background.open_rows(settings, str(tmp_path / "data"), lambda line: None)
+    assert rows.rows("train", 0) > 0
+    rows.close()
 
 
 def test_a_document_of_a_million_tokens(tmp_path, vocab):

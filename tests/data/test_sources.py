@@ -125,6 +125,18 @@ def test_empty_short_and_odd_documents_are_counted(tmp_path):
     assert counts == {"empty": 2, "skipped_short": 1}
 
 
+@pytest.mark.parametrize("groups", [1, 4])
+def test_bad_bytes_of_parquet_are_counted_once_in_whatever_stripe_they_are(groups, tmp_path):
+    """With a group of rows for each stripe none reads what another does; of one group all do."""
+    table = pyarrow.table({"text": [f"caf {n}".encode() + b"\xe9" for n in range(8)]})
+    path = str(tmp_path / "a.parquet")
+    parquet.write_table(table, path, row_group_size=8 // groups)
+    counts = [collections.Counter() for _ in range(4)]
+    for stripe, own in enumerate(counts):
+        list(text.FileUnit(path, stripe, 4).documents(text.Options(), own))
+    assert [own["invalid_utf8"] for own in counts] == ([8, 0, 0, 0] if groups == 1 else [2] * 4)
+
+
 def test_a_line_of_megabytes_is_one_line(tmp_path):
     (tmp_path / "long.txt").write_text("word " * 1_000_000)
     (found,) = read(f"text:{tmp_path}/*")[0]
