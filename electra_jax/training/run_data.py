@@ -9,8 +9,10 @@ changed or is gone. All processes that see one folder prepare the data together.
 
 import dataclasses
 import os
+import socket
 from collections.abc import Iterator, Sequence
 
+import jax
 import numpy as np
 from absl import logging
 
@@ -230,6 +232,11 @@ def _folder_on_all_processes(find, settings, root, executor=None) -> str:
         return shared_preparation.serve(settings, root)
 
     made = processes.agree(together, ValueError, OSError)
+    # Of the processes of one machine that are left one goes first, and the others find its rows:
+    # a folder is prepared by one command at a time.
+    here = "" if made else socket.gethostname()
+    first = processes.gather(here).index(here) == jax.process_index()
+    made = processes.agree(lambda: made or (find(None) if first else ""), ValueError, OSError)
     folder = processes.agree(lambda: made or find(None), ValueError, OSError)
     found = processes.agree(lambda: records.open(folder), ValueError, OSError)
 

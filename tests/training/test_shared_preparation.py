@@ -4,13 +4,17 @@
 import collections
 import gzip
 import json
+import socket
+import threading
+from concurrent import futures
 
 import jax
 import pytest
 
 from electra_jax.data import planning, sent_units, text, text_files, unit_files
 from electra_jax.host import processes, staging
-from electra_jax.training import shared_preparation
+from electra_jax.training import run_data, shared_preparation
+from support import made_records
 from support.corpus import text_settings
 
 
@@ -81,3 +85,66 @@ def test_a_process_with_a_copy_of_its_own_reads_a_large_file_once(tmp_path, monk
     assert len(opened) == 1
     assert said[1] == {task.name: read(task) for task in tasks[1:]}
     assert not list((tmp_path / "data").rglob("*.stripes"))
+
+
+class Together:
+    """Threads in the place of processes, each with a machine: they exchange texts in rounds."""
+
+    def __init__(self, monkeypatch, machines):
+        self.machines, self._mine = machines, threading.local()
+        self._round, self._texts = threading.Barrier(len(machines)), [""] * len(machines)
+        monkeypatch.setattr(processes, "gather", self._gather)
+        monkeypatch.setattr(processes, "is_alone", lambda: False)
+        monkeypatch.setattr(processes, "is_first", lambda: self.number == 0)
+        monkeypatch.setattr(jax, "process_index", lambda: self.number)
+        monkeypatch.setattr(jax, "process_count", lambda: len(machines))
+        monkeypatch.setattr(socket, "gethostname", lambda: machines[self.number])
+
+    @property
+    def number(self):
+        return self._mine.number
+
+    @property
+    def rounds(self):
+        """How many this one has been through."""
+        return self._mine.rounds
+
+    def _gather(self, text, doing=""):
+        self._mine.rounds += 1
+        self._texts[self.number] = text
+        self._round.wait(60)
+        texts = list(self._texts)
+        self._round.wait(60)
+        return texts
+
+    def run(self, work):
+        """What `work()` returns in each of them."""
+
+        def one(number):
+            self._mine.number, self._mine.rounds = number, 0
+            return work()
+
+        with futures.ThreadPoolExecutor(len(self.machines)) as pool:
+            return list(pool.map(one, range(len(self.machines))))
+
+
+def test_of_processes_with_a_disk_of_their_machine_one_prepares_at_a_time(tmp_path, monkeypatch):
+    """The first machine has one, the second two and the third one, with a disk for each machine."""
+    together = Together(monkeypatch, "abbc")
+    monkeypatch.setattr(shared_preparation, "lead", lambda find, executor: find(executor))
+    monkeypatch.setattr(shared_preparation, "serve", lambda settings, root: "")
+    rounds = collections.defaultdict(list)
+
+    def find(executor):
+        machine = together.machines[together.number]
+        rounds[machine].append(together.rounds)
+        folder = tmp_path / machine
+        if len(rounds[machine]) == 1:
+            made_records.write(str(folder), [[5]])
+        return str(folder)
+
+    found = together.run(lambda: run_data._folder_on_all_processes(find, None, str(tmp_path)))
+    assert found == [str(tmp_path / machine) for machine in "abbc"]
+    first, second = rounds["b"]
+    assert first != second, "the lock of the folder would refuse one of them"
+    assert len(rounds["a"]) == len(rounds["c"]) == 1
