@@ -8,6 +8,7 @@ processes, or "no" with the reason: one is missing, two have the same number, or
 code. The open connections are handed to `peer_group.PeerGroup`.
 """
 
+import importlib.metadata
 import json
 import os
 import selectors
@@ -18,6 +19,7 @@ import jax
 
 from electra_jax.host import causes, code_version, waiting, wire
 
+_CUT_TEXT = ("sentencepiece", "tokenizers")  # processes that share text must cut it alike
 _GREETING = 1 << 16  # bytes at most that a process sends before the answer
 
 
@@ -35,7 +37,11 @@ def introduction(address):
         "number": address.me,
         "count": address.count,
         "name": f"process {address.me} (pid {os.getpid()} on {socket.gethostname()})",
-        "versions": {"jax": jax.__version__, "code of electra_jax": code_version.digest()},
+        "versions": {
+            "jax": jax.__version__,
+            "code of electra_jax": code_version.digest(),
+            **{name: importlib.metadata.version(name) for name in _CUT_TEXT},
+        },
     }
 
 
