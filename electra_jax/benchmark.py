@@ -26,7 +26,7 @@ import jax
 from absl import flags
 
 from electra_jax import config as config_lib
-from electra_jax.cli import command
+from electra_jax.cli import command, printing
 from electra_jax.data import vocabulary_training
 from electra_jax.host import cluster, processes
 from electra_jax.speed import measurement
@@ -62,10 +62,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
 
     if not processes.is_first():
         return
-    if _JSON.value:
-        print(json.dumps(found))
-    else:
-        print(measurement.table(found))
+    printing.say(json.dumps(found) if _JSON.value else measurement.table(found))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from absl import flags, logging
 from electra_jax import config as config_lib
 from electra_jax.checks import all_checks
 from electra_jax.checks import result as result_lib
-from electra_jax.cli import command
+from electra_jax.cli import command, printing
 from electra_jax.host import console_table
 
 _ONLY = flags.DEFINE_list("only", [], "Numbers of the checks, as 1,3,6; all without it.")
@@ -45,14 +45,14 @@ def main(config: config_lib.Config, workdir: str) -> int:
     asked = all_checks.numbers(_ONLY.value)
     found = all_checks.measure(config, workdir, asked, _SEEDS.value, logging.info)
 
-    console_table.print_coloured(result_lib.table(found), result_lib.COLOURS)
+    lines = [console_table.for_reader(result_lib.table(found), result_lib.COLOURS)]
     if suspicions := result_lib.suspicions(found):
-        print(f"\n{suspicions}")
-    suggestions = result_lib.calibration(found)
-    if suggestions:
-        print(f"\nnot calibrated, over {_SEEDS.value} seeds\n{suggestions}")
+        lines.append(f"\n{suspicions}")
+    if suggestions := result_lib.calibration(found):
+        lines.append(f"\nnot calibrated, over {_SEEDS.value} seeds\n{suggestions}")
     if _JSON.value:
-        print(json.dumps([to_json(seed, result) for seed, result in found]))
+        lines.append(json.dumps([to_json(seed, result) for seed, result in found]))
+    printing.say_each(lines)
 
     return FAILED if any(result.verdict == result_lib.FAILS for _, result in found) else 0
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from absl import flags
 
 from electra_jax import config as config_lib
-from electra_jax.cli import command
+from electra_jax.cli import command, printing
 from electra_jax.host import console_table, safe_files, staging
 from electra_jax.report import (
     compared_run,
@@ -57,9 +57,9 @@ def main(workdirs: Sequence[str]) -> None:
 
     pages = (_OUT.value, f"{stem}.png")
     found = read(workdirs)
-    console_table.print_coloured(comparison_table.text(found), comparison_table.COLOURS)
     comparison_page.write(found, *pages, follows=_FOLLOW.value)
-    print(f"\nwrote {pages[0]} and {pages[1]}", flush=True)
+    table = console_table.for_reader(comparison_table.text(found), comparison_table.COLOURS)
+    printing.say_each([table, f"\nwrote {pages[0]} and {pages[1]}"])
 
     if _FOLLOW.value and found.unfinished:
         print("drawing them again until all runs have finished; Ctrl-C ends that", flush=True)

@@ -25,7 +25,7 @@ import ml_collections
 from absl import flags
 
 from electra_jax import config as config_lib
-from electra_jax.cli import command
+from electra_jax.cli import command, printing
 from electra_jax.speed import ahead_of_time, chips, fitting, remedies
 from electra_jax.workdir import prepared_data
 
@@ -64,13 +64,13 @@ def main(config: config_lib.Config, workdir: str) -> int:
 
     def announce(line: str) -> None:
         if not _JSON.value:
-            print(line, flush=True)
+            printing.say(line)
 
     made = list(remedies.trials(tree, topology, compile_, _REMEDIES.value, announce))
     if _JSON.value:
-        print(json.dumps(fitting.as_json(tree, topology, made)))
+        printing.say(json.dumps(fitting.as_json(tree, topology, made)))
     else:
-        print("\n".join(fitting.table(tree, topology, made)))
+        printing.say("\n".join(fitting.table(tree, topology, made)))
     return 0 if made[0].found.fits(topology.chip) else 1
 
 

@@ -23,7 +23,7 @@ import sys
 from absl import flags, logging
 
 from electra_jax import config as config_lib
-from electra_jax.cli import command
+from electra_jax.cli import command, printing
 from electra_jax.data import evaluation_text
 from electra_jax.host import console_table
 from electra_jax.report import evaluation_table
@@ -74,7 +74,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
         found = _on_records(config, workdir, width)
 
     if _JSON.value:
-        print(json.dumps(found, allow_nan=False))
+        printing.say(json.dumps(found, allow_nan=False))
 
 
 def _on_records(config, workdir, width):
@@ -113,20 +113,20 @@ def _on_other_text(config, workdir, specs, width):
     if len(columns) > 1:
         columns.append(("all", found.pooled))
     _print(opened, "text of --data", columns, width)
-    for note in other_text.notes(opened, found):
-        print(f"Note: {note}.")
+    printing.say_each(f"Note: {note}." for note in other_text.notes(opened, found))
     return other_text.to_json(opened.step, opened, found)
 
 
 def _print(opened, what, columns, width):
     """Prints a title and the table."""
     c, vocabulary = opened.config, opened.vocabulary
-    print(
+    title = (
         f"{c.name}, step {opened.step:,} of {c.schedule.steps:,}, on {what}: rows of"
         f" {opened.stage.sequence_length} tokens, {vocabulary.kind} vocabulary of"
         f" {vocabulary.size:,}\n"
     )
-    console_table.print_coloured(evaluation_table.table(columns, width), evaluation_table.COLOURS)
+    table = evaluation_table.table(columns, width)
+    printing.say_each([title, console_table.for_reader(table, evaluation_table.COLOURS)])
 
 
 def _in_flags(error):

@@ -24,7 +24,7 @@ import jax
 from absl import flags
 
 from electra_jax import config as config_lib
-from electra_jax.cli import command
+from electra_jax.cli import command, printing
 from electra_jax.speed import flops_figures, flops_tables
 from electra_jax.workdir import prepared_data
 
@@ -49,9 +49,16 @@ def main(config: config_lib.Config | None, workdir: str | None) -> None:
 
     if config is None:
         found = flops_figures.published()
-        print(json.dumps({"published": found}) if _JSON.value else flops_tables.of_paper(found))
+        printing.say(
+            json.dumps({"published": found}) if _JSON.value else flops_tables.of_paper(found)
+        )
         return
 
+    if _PADDING.present and _SPEED.value is None and config.schedule.budget != "tokens":
+        raise config_lib.ConfigError(
+            "--padding_rate changes nothing here: it is that of rows whose --tokens_per_second is"
+            " given, or of a budget in tokens"
+        )
     found = flops_figures.of_config(
         config,
         prepared_data.vocabulary_size(prepared_data.RunData.of(config, workdir)),
@@ -62,7 +69,7 @@ def main(config: config_lib.Config | None, workdir: str | None) -> None:
         kind = _DEVICE.value or jax.devices()[0].device_kind
         found |= flops_figures.mfu(found, _SPEED.value, kind, _DEVICES.value, _PADDING.value)
 
-    print(json.dumps(found) if _JSON.value else flops_tables.of_config(found))
+    printing.say(json.dumps(found) if _JSON.value else flops_tables.of_config(found))
 
 
 def _check_flags(alone: bool) -> None:
@@ -73,6 +80,8 @@ def _check_flags(alone: bool) -> None:
         raise config_lib.ConfigError("--device and --devices need --tokens_per_second")
     if _SPEED.value is not None and not 0 < _SPEED.value < float("inf"):
         raise config_lib.ConfigError(f"--tokens_per_second={_SPEED.value} is not positive")
+    if alone and _PADDING.present:
+        raise config_lib.ConfigError("--padding_rate needs a --config whose rows it is of")
     if not 0 <= _PADDING.value < 1:
         raise config_lib.ConfigError(
             f"--padding_rate={_PADDING.value} is no share of a row; it is from 0 to below 1, as the"

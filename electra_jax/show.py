@@ -80,13 +80,13 @@ def main(config: config_lib.Config, workdir: str) -> None:
 
     colour = printing.in_colour(_COLOUR.value)
     width = shutil.get_terminal_size((100, 24)).columns
-    print(title + "\n")
+    lines = [title + "\n"]
     if about:
-        print(textwrap.fill(about, width) + "\n")
+        lines.append(textwrap.fill(about, width) + "\n")
     if key := view_terminal.terminal_key(shown, colour):
-        print(key)
-    for example in shown:
-        print("\n" + view_terminal.to_terminal(example, width, colour))
+        lines.append(key)
+    rows = ("\n" + view_terminal.to_terminal(example, width, colour) for example in shown)
+    printing.say_each([*lines, *rows])
 
 
 if __name__ == "__main__":

@@ -24,19 +24,17 @@ def lines(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str
     return ["".join(segment.text for segment in line).rstrip() for line in found]
 
 
-def print_coloured(plain: str, pattern: str) -> None:
-    """Prints a text, with colours if this is a terminal and NO_COLOR is not set.
+def for_reader(plain: str, pattern: str) -> str:
+    """Returns a text as it is to be printed: `for_terminal` at one, and elsewhere as it is."""
+    return for_terminal(plain, pattern) if sys.stdout.isatty() else plain
+
+
+def for_terminal(plain: str, pattern: str) -> str:
+    """Returns the text with codes for colours; plain if NO_COLOR is set.
 
     What a group of the regular expression `pattern` matches has the colour that the group is named
     after, as in `(?P<red>FAILS)$`.
     """
-    # Without the argument, FORCE_COLOR would put escape codes into files.
-    terminal = console.Console(force_terminal=sys.stdout.isatty())
-    terminal.print(_coloured(plain, pattern), soft_wrap=True)
-
-
-def for_terminal(plain: str, pattern: str) -> str:
-    """Returns the text with codes for colours as in `print_coloured`; plain if NO_COLOR is set."""
     terminal = console.Console(file=io.StringIO(), force_terminal=True)
     terminal.print(_coloured(plain, pattern), soft_wrap=True, end="")
     return terminal.file.getvalue()

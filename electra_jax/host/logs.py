@@ -6,7 +6,7 @@ WARNING on; saving one checkpoint would otherwise print forty lines.
 
 At a terminal a line is only its message, so that all of its 80 columns are left to it; log.txt has
 the times. Elsewhere, in a file or a notebook, the time stands before it. A record may have the
-attribute COLOURS, a regular expression as `console_table.print_coloured` takes it:
+attribute COLOURS, a regular expression as `console_table.for_terminal` takes it:
 
     logging.info(text, extra={logs.COLOURS: r"(?P<red>worse)"})
 """

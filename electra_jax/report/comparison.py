@@ -188,8 +188,12 @@ def baseline(group: Group, name: str) -> baselines.Baseline | None:
 
 
 def progress(group: Group, name: str) -> float | None:
-    """How far the group's runs have got: the mean of `step` or `tokens_seen` in their last rows."""
-    rows = [run.last("eval") or run.last("train") for run in group.runs]
+    """How far the group's runs have got: the mean of `step` or `tokens_seen` in their last rows.
+
+    Of the runs that have an evaluation, whose numbers are compared; of all if none has.
+    """
+    evaluated = [run.last("eval") for run in group.runs if run.last("eval")]
+    rows = evaluated or [run.last("train") for run in group.runs]
     values = [logged.value(row, name) for row in rows]
     known = [value for value in values if value is not None]
     return means.mean(known).value if known else None
@@ -198,7 +202,9 @@ def progress(group: Group, name: str) -> float | None:
 def tokens_say_more(comparison: Comparison) -> bool:
     """Whether the runs see different numbers of tokens per step, so that the two axes disagree."""
     rates = []
-    for run in comparison.runs:
+    # Padding of the first rows says little, so runs that have hardly begun do not count.
+    evaluated = [run for run in comparison.runs if run.last("eval")]
+    for run in evaluated or comparison.runs:
         row = run.last("train") or run.last("eval")
         tokens = logged.value(row, "tokens_seen")
         if tokens and row["step"]:
@@ -224,6 +230,13 @@ def signed(name: str, found: means.Difference) -> str:
     text = sign + _unsigned(name, abs(found.amount))
     error = "" if found.error is None else f" ± {_unsigned(name, found.error)}"
     return text + error + (" points" if style.is_share(name) else "")
+
+
+def short(path: str) -> str:
+    """A setting's name without its sections; of one network's shape with the network."""
+    section, _, name = path.rpartition(".")
+    network = section.rpartition(".")[2]
+    return f"{network}.{name}" if network in ("discriminator", "generator") else name
 
 
 def setting(value: Any) -> str:
@@ -259,10 +272,7 @@ def _labels(
         return names if len(set(names)) == len(names) else [g[0].workdir for g in members]
 
     return [
-        ", ".join(
-            f"{path.rpartition('.')[2]} {setting(values[place])}"
-            for path, values in differing.items()
-        )
+        ", ".join(f"{short(path)} {setting(values[place])}" for path, values in differing.items())
         for place in range(len(members))
     ]
 

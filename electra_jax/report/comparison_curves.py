@@ -4,6 +4,7 @@
 Training curves are running means over a tenth of their length.
 """
 
+import collections
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,15 @@ _CURVES = (  # kind of row, metric, title, unit
     ("train", "loss", "Training loss", "loss, weighted as each run has it"),
     ("train", "grad_norm", "Gradient norm", "grad_norm, before clipping"),
     ("train", "learning_rate", "Learning rate", "learning_rate"),
+    ("train", "muon_learning_rate", "Learning rate of matrices", "muon_learning_rate"),
+    ("train", "gen_learning_rate", "Generator's learning rate", "gen_learning_rate"),
+    ("train", "disc_learning_rate", "Discriminator's learning rate", "disc_learning_rate"),
+    (
+        "train",
+        "disc_muon_learning_rate",
+        "Rate of the discriminator's matrices",
+        "disc_muon_learning_rate",
+    ),
     ("train", "tokens_per_second", "Speed", "tokens_per_second, padding not counted"),
     ("train", "padding_rate", "Padding", "padding_rate, share of all places"),
 )
@@ -70,14 +80,17 @@ def panels(comparison: comparison_lib.Comparison, along: str) -> list[_Panel]:
             }
 
             # Training metrics are noisy, so they are smoothed; a learning rate is exact.
-            if kind == "train" and name != "learning_rate":
+            if kind == "train" and not name.endswith("learning_rate"):
                 runs = {run: (x, drawing.smoothed(y, 0.1)) for run, (x, y) in runs.items()}
             lines += [
                 _Line(x, y, place, "run", f"{group.letter} {run}") for run, (x, y) in runs.items()
             ]
 
-            if len(group.counted) > 1 and len(runs) == len(group.counted):
-                lines += _mean_line(list(runs.values()), place, f"{group.letter} mean")
+            # A run that has hardly begun would end the mean where it is.
+            far = max((x[-1] for x, _ in runs.values()), default=0)
+            whole = [run for run in runs.values() if run[0][-1] >= far / 2]
+            if len(whole) > 1:
+                lines += _mean_line(whole, place, f"{group.letter} mean")
 
         if lines:
             panels.append(_Panel(title, unit, name, along, lines, _baseline(comparison, name)))
@@ -107,6 +120,7 @@ def draw(axes, panel: _Panel, palette: Mapping[str, str], scale: str = "linear")
     axes.grid(axis="y", color=palette["grid"], linewidth=0.8)
 
     with_mean = {line.group for line in panel.lines if line.look == "mean"}
+    counts = collections.Counter(line.group for line in panel.lines)
     ends: dict[int, tuple[float, float]] = {}
     for line in panel.lines:
         colour, dashes = drawing.look(line.group, palette)
@@ -121,7 +135,8 @@ def draw(axes, panel: _Panel, palette: Mapping[str, str], scale: str = "linear")
                 linewidth=0.8 if faint else 1.8, alpha=0.45 if faint else 1,
             )  # fmt: skip
 
-        if line.look == "mean" or line.group not in with_mean:
+        # Of several runs without a mean no end is that of the group.
+        if line.look == "mean" or counts[line.group] == 1:
             ends[line.group] = (line.x[-1], line.y[-1])
             if len(line.x) == 1:
                 axes.plot(line.x, line.y, "o", color=colour, markersize=5, clip_on=False)

@@ -80,7 +80,7 @@ def headline(comparison: comparison_lib.Comparison) -> str:
     if groups == 1:
         return f"{runs} runs of one configuration"
 
-    names = [path.rpartition(".")[2] for path in comparison.differing]
+    names = [comparison_lib.short(path) for path in comparison.differing]
     names = names if len(names) <= 3 else [*names[:3], f"{len(names) - 3} more"]
     return f"{runs} runs, {groups} configurations: {', '.join(names)}"
 
@@ -92,4 +92,7 @@ def caption(group: comparison_lib.Group) -> str:
     tokens = comparison_lib.progress(group, "tokens_seen")
     if step is not None:
         facts.append(f"step {step:,.0f}" + (f", {style.count(tokens)} tokens" if tokens else ""))
+    evaluated = sum(bool(run.last("eval")) for run in group.counted)
+    if 0 < evaluated < len(group.counted):
+        facts.append(f"{evaluated} of {len(group.counted)} evaluated")
     return "  ·  ".join(facts)

@@ -95,6 +95,12 @@ def _degrees(one, other):
     return math.hypot(one.error, other.error) ** 4 / sum(parts) if parts else math.inf
 
 
+def degrees_of(one: int, other: int) -> float:
+    """The degrees of freedom of a difference of two means over so many runs, equally spread."""
+    parts = 1 / (one**2 * (one - 1)) + 1 / (other**2 * (other - 1))
+    return (1 / one + 1 / other) ** 2 / parts
+
+
 def of_luck(degrees: float, errors: float = RESOLVED) -> float:
     """The share of cases in which equal means are so many standard errors apart, by Student's t."""
     return 2 * float(special.stdtr(degrees, -errors))

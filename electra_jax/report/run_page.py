@@ -149,9 +149,8 @@ def _progress(curves: run_panels.Curves, summary: Summary) -> dict[str, Any]:
     facts = [f"step {step:,}" + (f" of {steps:,}" if steps else "")]
     if "elapsed_seconds" in summary:
         facts.append(
-            f"{style.duration(summary['elapsed_seconds'])} so far"
-            if status == "running"
-            else style.duration(summary["elapsed_seconds"])
+            f"{style.duration(summary['elapsed_seconds'])} of steps"
+            + (" so far" if status == "running" else "")
         )
 
     train = curves.last.get("train", {})

@@ -280,7 +280,7 @@ def _training(of: _LinesOf) -> list[Panel]:
         of.train("gen_learning_rate", _G, "generator", look="exact"),
         of.train("disc_learning_rate", _D, "discriminator", look="exact"),
         of.train("muon_learning_rate", "ink", "matrices", look="exact"),
-        of.train("disc_muon_learning_rate", "muted", "discriminator's", look="exact"),
+        of.train("disc_muon_learning_rate", "muted", "disc. matrices", look="exact"),
     )
     speed = (of.train("tokens_per_second", "ink", ""),)
     return [

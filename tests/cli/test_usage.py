@@ -64,12 +64,14 @@ def test_a_flag_is_written_with_its_choices_and_its_default(tmp_path):
         '"""Does a thing.\n\nIn detail."""\n'
         'A = flags.DEFINE_enum("kind", "old", ["old", "new"], "Which one.")\n'
         'B = flags.DEFINE_bool("loud", False, "Says more.")\n'
+        'D = flags.DEFINE_bool("parts", True, "Times parts.")\n'
         'C = flags.DEFINE_float("limit", some.SECONDS, "Seconds.", lower_bound=1)\n'
     )
     shown = usage.text(file)
     assert usage.summary(file) == "Does a thing."
     assert re.search(r"--kind=old\|new +Which one. Default: old.\n", shown)
     assert re.search(r"--loud +Says more.\n", shown)
+    assert re.search(r"--\[no\]parts +Times parts. Default: on.\n", shown)
     assert re.search(r"--limit=X +Seconds.\n", shown)
 
 

@@ -3,9 +3,12 @@
 
 import json
 import math
+import os
 import pathlib
 import re
 import shutil
+import subprocess
+import sys
 
 import matplotlib.image
 import pytest
@@ -141,19 +144,60 @@ def test_the_number_of_a_seed_is_no_part_of_a_name_and_a_last_letter_is(tmp_path
     assert [group.label for group in found.groups] == [label, "other"]
 
 
-@pytest.mark.parametrize("seeds, share", [(1, None), (2, "18%"), (3, "12%"), (11, None)])
+@pytest.mark.parametrize(
+    "seeds, share",
+    [((1, 1), ""), ((2, 2), "18%"), ((3, 3), "12%"), ((11, 11), ""), ((10, 2), "up to 23%")],
+)
 def test_how_often_luck_passes_for_a_difference_is_said_of_few_seeds(tmp_path, seeds, share):
     """Not of 11, with which it is one case in twenty, as two standard errors are meant."""
     runs = [
         workdir(tmp_path, f"{name}{seed}", [1.0 + seed], seed=seed, optimizer__learning_rate=rate)
-        for name, rate in (("a", 0.1), ("b", 0.2))
-        for seed in range(seeds)
+        for name, rate, count in zip("ab", (0.1, 0.2), seeds)
+        for seed in range(count)
     ]
     said = [note for note in load(*runs).notes if "luck alone" in note]
     assert bool(said) == bool(share)
     if said:
-        told = f"of {seeds} and {seeds} seeds luck alone passes two standard errors in {share}"
-        assert said[0].startswith(told)
+        told = f"of {seeds[0]} and {seeds[1]} seeds luck alone passes two standard errors in"
+        assert said[0].startswith(f"{told} {share}")
+
+
+def test_rows_that_each_seed_cuts_for_itself_are_no_other_text(tmp_path):
+    """Equal seeds have equal rows; those of others differ by less than half a percent."""
+
+    def notes(*entropies):
+        runs = []
+        for seed, entropy in entropies:
+            name = f"run{len(list(tmp_path.iterdir()))}"
+            runs.append(workdir(tmp_path, name, [entropy / 2], seed=seed))
+            path = tmp_path / name / "metrics.jsonl"
+            own = f'"unigram_entropy": {entropy}'
+            path.write_text(path.read_text().replace('"unigram_entropy": 6.0', own))
+        return [note for note in load(*runs).notes if "different rows" in note]
+
+    assert notes((0, 6.0), (1, 6.001)) == []
+    assert notes((0, 6.0), (1, 6.04)) != []
+    assert notes((0, 6.0), (0, 6.001)) != []
+
+
+def test_the_shape_of_a_network_is_called_by_its_name():
+    paths = ("model.generator.width", "model.discriminator.layers", "schedule.warmup_steps")
+    assert [comparison.short(path) for path in paths] == [
+        "generator.width", "discriminator.layers", "warmup_steps",
+    ]  # fmt: skip
+
+
+def test_a_run_that_has_hardly_begun_does_not_end_the_mean_of_its_group(tmp_path):
+    whole = [
+        workdir(tmp_path, f"whole{seed}", [4.0, 3.0, 1.0 + seed], seed=seed) for seed in (0, 1)
+    ]
+    begun = workdir(tmp_path, "begun", [3.0], seed=2)
+    (panel,) = [
+        one for one in comparison_curves.panels(load(*whole, begun), "step")
+        if one.name == "gen_masked_loss"
+    ]  # fmt: skip
+    (mean,) = [line for line in panel.lines if line.look == "mean"]
+    assert list(mean.x) == [10, 20, 30] and list(mean.y) == [4.0, 3.0, 1.5]
 
 
 def test_a_reader_is_told_what_the_numbers_hide(tmp_path):
@@ -167,7 +211,7 @@ def test_a_reader_is_told_what_the_numbers_hide(tmp_path):
     notes = "\n".join(load(a, again, other).notes)
     assert "A has seed 0 more than once" in notes
     assert "different steps, 10 to 20" in notes
-    assert "unigram_entropy 6.000 to 7.000" in notes
+    assert "unigram_entropy 6.0000 to 7.0000" in notes
     assert "only disc_auc_unigram asks the same" in notes
     seed = workdir(tmp_path, "seed", [1.0], seed=1)
     assert load(a, seed).notes == []
@@ -454,3 +498,17 @@ def test_bad_workdirs_are_one_line(tmp_path):
 )
 def test_a_bad_command_line_is_one_line(arguments, message):
     assert message in complaint(*arguments, module="electra_jax.compare")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error_and_the_page_is_written(six, tmp_path):
+    """As with `| head`, which closes the pipe."""
+    page = tmp_path / "page.html"
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as gone:
+        done = subprocess.run(
+            [sys.executable, "-m", "electra_jax.compare", *six, f"--out={page}"],
+            stdout=gone, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert page.exists() and page.with_suffix(".png").exists()

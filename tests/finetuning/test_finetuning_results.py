@@ -154,6 +154,11 @@ def test_markdown_is_a_table_with_the_main_medians_bold(three):
     assert "- cola, seed 3: dev: mcc 0.0000 is far below" in text
 
 
+def test_a_line_break_in_a_name_does_not_end_a_row_of_the_table():
+    rows = results_table._markdown_table([["label", "f1"], ["a\nb|c", "1.00"]], left=1)
+    assert rows == ["| label | f1 |", "| --- | ---: |", "| a b\\|c | 1.00 |"]
+
+
 def test_the_average_of_glue_waits_for_its_eight_tasks():
     tasks = [task(name, [0.1 * n, 0.1 * n + 0.2, 0.9]) for n, name in enumerate(run_results.GLUE)]
     assert run_results.Results("all", tasks[:-1]).glue_average is None
@@ -269,7 +274,7 @@ def test_the_page_is_one_file_that_follows_light_and_dark(tmp_path, three):
     assert pages.unclosed(page) == []
     shown = re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", page))
     assert "cola dev mcc 52.00 41.80 ± 23.41 54.00 5 0.00" in shown
-    assert "mnli dev_matched accuracy not above the guess 30.00" in shown
+    assert "mnli dev_matched accuracy no gain over the guess 30.00" in shown
     assert "cola, seed 3 : dev: mcc 0.0000 is far below" in shown
     assert "seed 3 0.0" in shown  # named at the end of its line
     assert "Against fresh" in shown and "better" not in shown.split("Against fresh")[0]

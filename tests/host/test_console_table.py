@@ -29,7 +29,7 @@ def _environment(monkeypatch):
 
 def _printed(monkeypatch, stdout):
     monkeypatch.setattr(sys, "stdout", stdout)
-    console_table.print_coloured(TEXT, VERDICTS)
+    print(console_table.for_reader(TEXT, VERDICTS))
     return stdout.getvalue()
 
 

@@ -75,7 +75,10 @@ def test_a_report_tells_the_verdict_the_baselines_and_the_settings(tmp_path):
     page, picture = _written(tmp_path, _rows(20), SUMMARY)
     shown = _shown(page)
     assert "Generator 0.31 nats below the unigram line; discriminator AUC 0.71" in shown
-    assert "step 200 of 200 · 1m15s so far · 0s left · 2.00M parameters · 4 CPU cores" in shown
+    assert (
+        "step 200 of 200 · 1m15s of steps so far · 0s left · 2.00M parameters · 4 CPU cores"
+        in shown
+    )
     assert "Generator loss 6.990 ▼ 0.310 below token frequencies 7.300" in shown
     assert "Discriminator AUC 0.710 ▲ 0.210 above chance 0.500" in shown
     assert "Recall at 2 % alarms 16.00% ▲ 14.00 points above chance 2.00%" in shown

@@ -413,6 +413,8 @@ def test_the_command_alone_prints_the_papers_rows():
             ["--config=configs/small.py", "--tokens_per_second=5", "--padding_rate=1.5"],
             "--padding_rate=1.5 is no share of a row",
         ),
+        (["--padding_rate=0.5"], "--padding_rate needs a --config"),
+        (["--config=small", "--padding_rate=0.5"], "--padding_rate changes nothing here"),
         (["--config.seed=3"], "--config is missing"),
     ],
 )

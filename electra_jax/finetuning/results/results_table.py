@@ -237,6 +237,6 @@ def _markdown_table(rows: Sequence[Sequence[str]], left: int) -> list[str]:
     head, *body = rows
     rule = ["---" if place < left else "---:" for place in range(len(head))]
     return [
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+        "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in row) + " |"
         for row in (head, rule, *body)
     ]
