@@ -234,9 +234,10 @@ def _folder_on_all_processes(find, settings, root, executor=None) -> str:
     made = processes.agree(together, ValueError, OSError)
     # Of the processes of one machine that are left one goes first, and the others find its rows:
     # a folder is prepared by one command at a time.
-    here = "" if made else socket.gethostname()
-    first = processes.gather(here).index(here) == jax.process_index()
-    made = processes.agree(lambda: made or (find(None) if first else ""), ValueError, OSError)
+    if not processes.is_alone():  # which has it, and opens no device here
+        here = "" if made else socket.gethostname()
+        first = processes.gather(here).index(here) == jax.process_index()
+        made = processes.agree(lambda: made or (find(None) if first else ""), ValueError, OSError)
     folder = processes.agree(lambda: made or find(None), ValueError, OSError)
     found = processes.agree(lambda: records.open(folder), ValueError, OSError)
 

@@ -5,6 +5,7 @@ import collections
 import dataclasses
 import errno
 import gzip
+import itertools
 import json
 import os
 import pathlib
@@ -472,8 +473,11 @@ def test_duplicates_are_dropped_and_the_first_stays(tmp_path, vocab):
 
 
 def test_sources_get_their_weights(tmp_path, vocab):
-    (tmp_path / "1.txt").write_text("the cat\n\n" * 2 + "a dog\n\n" * 300)
-    (tmp_path / "2.txt").write_text("the cat\n\n" * 2 + "a river follows the dog\n\n" * 100)
+    pairs = [" ".join(words) for words in itertools.product(PIECES[:14], PIECES[:14])]
+    (tmp_path / "1.txt").write_text("\n\n".join(pairs))
+    (tmp_path / "2.txt").write_text(
+        "\n\n".join(f"the river {pair} then home" for pair in pairs[:60])
+    )
     first, second = f"text:{tmp_path}/1.txt", f"text:{tmp_path}/2.txt"
     settings = settings_for(tmp_path, vocab, source=f"{first}@3; {second}@1")
     weighted = prepare(settings, tmp_path / "data").manifest
@@ -488,6 +492,9 @@ def test_sources_get_their_weights(tmp_path, vocab):
     # Without alpha each row of both is read equally often, however many tokens are in it.
     settings = dataclasses.replace(settings, mixture_alpha=1.0)
     opened = prepare(settings, tmp_path / "data")
+    tokens, others = (source.counts["tokens"] for source in opened.manifest.sources)
+    first, second = (source.counts["rows"] for source in opened.manifest.sources)
+    assert tokens / others < 0.7 * first / second
     first, second = (source.weight / source.counts["rows"] for source in opened.manifest.sources)
     assert first == pytest.approx(second)
     said = data_summary.text(opened.directory)

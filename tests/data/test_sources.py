@@ -76,6 +76,13 @@ def test_a_file_may_be_one_document_whose_blank_lines_end_nothing(ending, tmp_pa
     ]  # fmt: skip
 
 
+def test_a_line_may_be_a_document_without_blank_lines(tmp_path):
+    (tmp_path / "a.txt").write_text("one abstract\nanother one\r\n\n\nthe last")
+    found = ["one abstract", "another one", "the last"]
+    assert read(f"text:{tmp_path}/*", documents="lines")[0] == found
+    assert len(read(f"text:{tmp_path}/*")[0]) == 2
+
+
 def test_where_a_file_is_a_document_tags_and_lines_of_json_still_end_some(tmp_path):
     (tmp_path / "a.txt").write_text("loose\n\nwords\n<doc id='1'>\none\n\ntwo\n</doc>\n\nmore\n")
     (tmp_path / "b.jsonl").write_text('{"text": "three\\n\\nfour"}\n\n{"text": "five"}\n')
@@ -90,10 +97,15 @@ def test_where_a_file_is_a_document_tags_and_lines_of_json_still_end_some(tmp_pa
 @pytest.mark.parametrize("documents", ["blank_lines", "lines", "files"])
 def test_a_tagged_document_may_stand_on_one_line(documents, tmp_path):
     (tmp_path / "a.txt").write_text(
-        """before\n\n<doc id="1" title="a > b">hello world</doc>\n<doc id=2></doc>\nplain\n"""
+        """before\n\n<doc id="1" title="a > b">hello world</doc>\n<doc id=2></doc>\nplain\n\nmore\n"""
     )
     found, counts = read(f"text:{tmp_path}/*", documents=documents)
-    assert (found, counts) == (["before", "hello world", "plain"], {"empty": 1})
+    after = [
+        "before",
+        "hello world",
+        *(["plain\nmore"] if documents == "files" else ["plain", "more"]),
+    ]
+    assert (found, counts) == (after, {"empty": 1})
 
 
 def test_stripes_of_a_file_are_its_documents_once(tmp_path):
