@@ -97,7 +97,7 @@ def test_where_a_file_is_a_document_tags_and_lines_of_json_still_end_some(tmp_pa
 @pytest.mark.parametrize("documents", ["blank_lines", "lines", "files"])
 def test_a_tagged_document_may_stand_on_one_line(documents, tmp_path):
     (tmp_path / "a.txt").write_text(
-        """before\n\n<doc id="1" title="a > b">hello world</doc>\n<doc id=2></doc>\nplain\n\nmore\n"""
+        'before\n\n<doc id="1" title="a > b">hello world</doc>\n<doc id=2></doc>\nplain\n\nmore'
     )
     found, counts = read(f"text:{tmp_path}/*", documents=documents)
     after = [

@@ -138,7 +138,7 @@ def test_questions_have_the_fields_of_squad(tmp_path):
     assert first.answers == (("Bob", 0), ("Zoë", 8)) and not first.impossible
     assert second.answers == () and second.impossible and second.question == "When ?"
 
-    write(tmp_path / "a.parquet", answers=found, is_impossible=[None, True], **asked)
+    write(tmp_path / "a.parquet", answers=found, is_impossible=[False, None], **asked)
     first, second = read(tmp_path, kind="span", impossible=True).train.examples
     assert not first.impossible and second.impossible  # as merged rows of SQuAD 1 and 2 have it
 

@@ -218,7 +218,8 @@ def fail_reads(monkeypatch, failures):
 
 def test_a_disk_that_stammers_does_not_make_a_checkpoint_a_damaged_one(tmp_path, monkeypatch):
     saved(tmp_path, 1, 2)
-    fail_reads(monkeypatch, {"2": [OSError(errno.EIO, "Input/output error")]})
+    # Once where it is asked what it holds, and once where it is restored.
+    fail_reads(monkeypatch, {"2": [OSError(errno.EIO, "Input/output error")] * 2})
     assert is_step(newest(tmp_path), 2)
     assert sorted(os.listdir(tmp_path)) == ["1", "2"]
 
