@@ -36,10 +36,9 @@ def blocks(found: FinishedBudgets, picture: str) -> list[str]:
         headline(found),
         f"1 x is {found.flops(1) / 1e12:.1f}e12 training FLOPs, some minutes of one core. A"
         " generator has a share of the discriminator's width, or is *one trunk* with it. *Higher*"
-        " and *lower*"
-        " are two standard errors or more; in bold where luck alone makes such a distance in less"
-        " than one case of twenty (Student's t). Arms at half of Muon's rate are compared with"
-        " others at half.",
+        " and *lower* are two standard errors or more; in bold where luck alone makes such a"
+        " distance in less than one case of twenty (Student's t). Arms at half of Muon's rate are"
+        " compared with others at half.",
         "\n".join(f"- {answer(found, kind)}" for kind in _told(found)),
         *_below_random(found),
         f"![scores of all arms against training FLOPs]({picture})",

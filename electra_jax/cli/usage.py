@@ -128,13 +128,10 @@ def _default(value):
 
 def _entry(flag):
     """Returns (how the flag is written, what it means)."""
+    if flag.kind == "bool" and flag.default == "true":
+        return f"--[no]{flag.name}", f"{flag.help} Default: on."
     if flag.kind == "bool":
-        on = flag.default == "true"
-        return (
-            (f"--[no]{flag.name}", f"{flag.help} Default: on.")
-            if on
-            else (f"--{flag.name}", flag.help)
-        )
+        return f"--{flag.name}", flag.help
     stand_in = {"integer": "N", "float": "X", "list": "A,B,..."}.get(flag.kind, "...")
     value = "|".join(flag.choices) or stand_in
     about = f"{flag.help} Default: {flag.default}." if flag.default else flag.help

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
+_REPLACED = "\ufffd".encode()  # the character that stands for invalid bytes
+
 
 class MissingFieldError(ValueError):
     """A record has none of the fields that data.text_field names."""
-
-
-_REPLACED = "\ufffd".encode()  # the character that stands for invalid bytes
 
 
 def of_record(

@@ -169,6 +169,8 @@ def matching(paths: Sequence[str], config: str, split: str) -> set[str]:
     ones taken, such as `train_sft.parquet`.
     """
     found, exact = set(), set()
+    # `train.`, `train-0.`, `train-00000-of-00041.`, and the last with a digest behind it.
+    numbered = re.compile(rf"{re.escape(split)}(-\d+(-of-\d+(-\w+)?)?)?\.")
     for path in paths:
         *folders, file = path.split("/")
         inside = f"/{'/'.join(folders)}/"
@@ -177,7 +179,7 @@ def matching(paths: Sequence[str], config: str, split: str) -> set[str]:
 
         if split in folders[-1:] or re.match(rf"{re.escape(split)}([-_.]|$)", file):
             found.add(path)
-            if split in folders[-1:] or re.match(rf"{re.escape(split)}(-\d+(-of-\d+)?)?\.", file):
+            if split in folders[-1:] or numbered.match(file):
                 exact.add(path)
     return exact or found
 

@@ -23,7 +23,10 @@ def text(folder: str) -> str:
     for source, places in zip(m.sources, applied.tolist()):
         share, rows = places / pipeline.PATTERN, source.counts["rows"]
         times = share * m.totals["rows"] / rows
-        about = f"{source.spec}, {share:.2%} of the training rows, each {times:.3g} times an epoch"
+        about = (
+            f"{source.spec}, {share:.2%} of the training rows; an epoch reads each of its rows"
+            f" {times:.3g} times"
+        )
         lines += [(f"source {source.name}", about)] if len(m.sources) > 1 else []
         lines += [
             ("documents", _both(source.counts, "documents", "heldout_documents")),

@@ -97,8 +97,7 @@ def _degrees(one, other):
 
 def degrees_of(one: int, other: int) -> float:
     """The degrees of freedom of a difference of two means over so many runs, equally spread."""
-    parts = 1 / (one**2 * (one - 1)) + 1 / (other**2 * (other - 1))
-    return (1 / one + 1 / other) ** 2 / parts
+    return _degrees(*(Mean(0.0, count**-0.5, count) for count in (one, other)))
 
 
 def of_luck(degrees: float, errors: float = RESOLVED) -> float:

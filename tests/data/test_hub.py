@@ -206,6 +206,7 @@ def test_endings_may_be_in_capitals(hub):
         (["sample/10BT/000.parquet"], "sample/10BT", "train", []),
         (["train_sft-0-of-1.parquet", "train-0-of-1.parquet", "train.jsonl"], "", "train", [1, 2]),
         (["train_sft-0-of-1.parquet", "test.parquet"], "", "train", [0]),
+        (["train_sft.parquet", "train-0-of-1-1a2b3c.parquet"], "", "train", [1]),
     ],
 )  # fmt: skip
 def test_which_files_belong_to_a_split(paths, config, split, expected):

@@ -498,7 +498,7 @@ def test_sources_get_their_weights(tmp_path, vocab):
     first, second = (source.weight / source.counts["rows"] for source in opened.manifest.sources)
     assert first == pytest.approx(second)
     said = data_summary.text(opened.directory)
-    assert said.count("of the training rows, each 1 times an epoch") == 2
+    assert said.count("of the training rows; an epoch reads each of its rows 1 times") == 2
 
 
 def test_rows_in_a_folder_that_cannot_be_written_are_not_streamed(tmp_path, vocab, monkeypatch):
