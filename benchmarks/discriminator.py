@@ -4,8 +4,8 @@
     python benchmarks/discriminator.py --source='text:wiki/*.txt.xz'
     python benchmarks/discriminator.py --report
 
-A generator that learns along makes the task harder while it is being measured. So generators of
-three strengths are trained first, by themselves, and frozen. Against the middle one discriminators
+A generator that is trained jointly changes the task during the measurement. So generators of three
+strengths are trained first, by themselves, and frozen. Against the middle one discriminators
 are trained that differ from the reference in one setting; a few learn along with their generators.
 The reference has the size and the trunk of `configs/tiny.py`, and Muon. All then read the same
 held-out rows, which each of the generators, and draws by frequency, have corrupted. The yardstick

@@ -63,7 +63,7 @@ REPEATABLE = {  # bit for bit, which a GPU is only if asked
     "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true".strip()
 }
 SCRATCH = "{scratch}"  # in a command: an empty folder, removed afterwards
-GRACE = 10  # seconds of a limit in which a check that is cut says what it has
+GRACE = 10  # seconds before a limit's end in which a stopped check prints what it has
 END = 3000  # characters of what a check printed last that are kept
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time of a call that will be cut: commands begin while there is some, and end before its end.
+"""Runs commands within a slice of time, and stops them before it ends.
 
     Slice(540).run("electra_jax.main", ...)  ->  whether the command came to its end
 

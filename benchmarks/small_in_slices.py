@@ -10,7 +10,7 @@ A call ends by itself after --seconds, and the same call goes on where the last 
 at its newest step, tasks as tasks_in_slices.py says. --workdir must stay from one call to the next,
 and if it is lost all begins again. So each call leaves in --out what there is by then: the table,
 metrics and curves, the scores of all seeds by task, and, once it is trained, the encoder in
-float32, in parts that a narrow way can carry:
+float32, in parts for ways back that limit the size of files:
 
     cat encoder.safetensors.part* > model.safetensors
 

@@ -67,7 +67,7 @@ def data() -> ml_collections.ConfigDict:
     # As BERT's uncased tokenizer does; False for scripts in which marks are letters, such as Thai
     c.strip_accents = True
     # field with the text in jsonl, parquet and TFDS records: 'text', 'meta.text' within another,
-    # 'title+abstract' for several, each of which begins a line; a list of texts is one of lines
+    # 'title+abstract' for several, each on a line of its own; a list of texts has one line each
     c.text_field = "text"
     # what ends a document of plain text: a blank line | 'lines': each end of a line | 'files': the
     # end of its file, as for books whose blank lines end paragraphs. </doc> ends one in any case
@@ -114,7 +114,7 @@ def model() -> ml_collections.ConfigDict:
 
     c.positions = "learned"  # a table, as in BERT | 'rotary': queries and keys turned, no table
     c.rotary_base = 10_000.0  # as in RoFormer; take more for longer rows
-    c.feed_forward_kind = "gelu"  # as in BERT | 'geglu': gated, with half as many weights more
+    c.feed_forward_kind = "gelu"  # as in BERT | 'geglu': gated, with 1.5 times the weights
     c.norm_place = "post"  # after the residual, as in BERT | 'pre': before it, and one at the end
     c.norm_kind = "layer"  # | 'rms': without mean and bias; in the encoders' layers
     c.biases = True  # of attention and feed-forward; ModernBERT has none

@@ -3,8 +3,9 @@
 
     python -m electra_jax.main --config=configs/hour.py --workdir=runs/hour
 
-Any setting may change here. `benchmarks/hour.py` says what a change is worth: it trains this file
-for an hour, fine-tunes the encoder on five tasks and keeps a record in docs/experiments/hour.md.
+This configuration is meant to be improved. `benchmarks/hour.py` says what a change is worth: it
+trains this file for an hour, fine-tunes the encoder on five tasks and keeps a record in
+docs/experiments/hour.md.
 docs/LOG.md has the short trials behind these settings.
 """
 

@@ -30,7 +30,7 @@ from electra_jax.cli import command, printing
 from electra_jax.host import console_table
 
 _ONLY = flags.DEFINE_list("only", [], "Numbers of the checks, as 1,3,6; all without it.")
-_SEEDS = flags.DEFINE_integer("seeds", 1, "Seeds 0 to this, exclusive.", lower_bound=1)
+_SEEDS = flags.DEFINE_integer("seeds", 1, "How many seeds to run: 0, 1, ...", lower_bound=1)
 _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object as the last line.", allow_override=True
 )

@@ -56,7 +56,7 @@ _STEP = flags.DEFINE_integer(
 _PUSH = flags.DEFINE_string(
     "push", None, "OWNER/NAME on the Hugging Face Hub to upload to; --out may be left out then."
 )
-_PUBLIC = flags.DEFINE_bool("public", False, "Whether all may see a repository that --push makes.")
+_PUBLIC = flags.DEFINE_bool("public", False, "Make a repository that --push creates public.")
 _LICENCE = flags.DEFINE_string("license", "", "For the model card, as apache-2.0.")
 _LANGUAGES = flags.DEFINE_list(
     "language", [], "For the model card: codes of ISO 639 of the text's languages, as de or de,nds."

@@ -40,16 +40,22 @@ _DATA = flags.DEFINE_multi_string(
     " several texts, or parted by ';'. Without it the run's own held-out records.",
 )
 _CHARACTERS = flags.DEFINE_integer(
-    "characters", 1_000_000, "Of each text of --data, from its beginning; 0: all.", lower_bound=0
+    "characters",
+    1_000_000,
+    "Characters to read from the beginning of each text of --data; 0: all.",
+    lower_bound=0,
 )
 _TEXT_FIELD = flags.DEFINE_string(
-    "text_field", "", "Of JSON lines and parquet in --data; data.text_field of the run without it."
+    "text_field",
+    "",
+    "The field with the text in JSON lines and parquet of --data; default: data.text_field of the"
+    " run.",
 )
 _DOCUMENTS = flags.DEFINE_enum(
     "documents",
     None,
     ["blank_lines", "lines", "files"],
-    "What ends a document of plain text in --data; data.documents of the run without it.",
+    "What ends a document of plain text in --data; default: data.documents of the run.",
 )
 _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object as the last line.", allow_override=True

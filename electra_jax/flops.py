@@ -39,8 +39,10 @@ _SPEED = flags.DEFINE_float(
 _PADDING = flags.DEFINE_float(
     "padding_rate", 0.0, "The share of padding in the rows that ran at that speed."
 )
-_DEVICE = flags.DEFINE_string("device", None, "What ran at that speed; without it what is here.")
-_DEVICES = flags.DEFINE_integer("devices", 1, "How many of them ran.", lower_bound=1)
+_DEVICE = flags.DEFINE_string(
+    "device", None, "The device that ran at that speed, such as a100; default: this machine's."
+)
+_DEVICES = flags.DEFINE_integer("devices", 1, "The number of devices that ran.", lower_bound=1)
 
 
 def main(config: config_lib.Config | None, workdir: str | None) -> None:

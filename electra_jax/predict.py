@@ -9,9 +9,9 @@
 
 The files have the columns of the task's test set, or of its other files if it has none; labels are
 not read. For tasks of single texts a .txt file has one text a line. Each example becomes a line of
-JSON, printed while the next ones are answered: its id, the prediction, and of classes the
-probability of each; of several files also the file. The model is that of the best seed on dev, as
-in the results.
+JSON, printed while the next ones are answered: its id, the prediction, for classes the probability
+of each, and the name of the file if there are several. The model is that of the best seed on dev,
+as in the results.
 
 For tasks that tag words --running_text takes a text a line: the words are found in it, and come
 back with the text, their tags and the entities that these make, if the task's metrics are of

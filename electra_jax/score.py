@@ -45,15 +45,17 @@ from electra_jax.objectives import scoring
 from electra_jax.report import view_terminal
 from electra_jax.training import opened as opened_lib
 
-_INPUT = flags.DEFINE_string("input", None, "File with a sentence a line, or alternatives by tabs.")
+_INPUT = flags.DEFINE_string(
+    "input", None, "A file with one sentence per line, or alternatives separated by tabs."
+)
 _STEP = flags.DEFINE_integer(
-    "step", None, "Which checkpoint; the newest without it.", allow_override=True
+    "step", None, "Which checkpoint; default: the newest.", allow_override=True
 )
 _FIRST = flags.DEFINE_bool("first_is_right", False, "Say how often the first alternative wins.")
 _LONG = flags.DEFINE_enum(
-    "long", "refuse", ["refuse", "truncate", "skip"], "What is done with a sentence too long."
+    "long", "refuse", ["refuse", "truncate", "skip"], "What to do with a sentence that is too long."
 )
-_TOKENS = flags.DEFINE_bool("tokens", False, "Print what the run says of each token, too.")
+_TOKENS = flags.DEFINE_bool("tokens", False, "Also print the scores of each token.")
 _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object instead of lines.", allow_override=True
 )

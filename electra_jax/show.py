@@ -6,7 +6,8 @@
     python -m electra_jax.show --workdir=runs/tiny --rows=40 --html=rows.html
 
 Many rows are judged, and those are shown in which replaced tokens stand out most, or least. A token
-is called replaced from the probability on at which 2 % of the original tokens are false alarms.
+is called replaced if its probability is above the threshold at which 2 % of the original tokens are
+false alarms.
 Prints in the terminal, or with --html writes a page.
 """
 
@@ -47,7 +48,7 @@ _ORDER = flags.DEFINE_enum(
 )
 _HTML = flags.DEFINE_string("html", None, "Write a page to this file instead of the terminal.")
 _DRAW = flags.DEFINE_integer(
-    "draw", 0, "Another number draws other slots and samples.", 0, 2**31 - 1
+    "draw", 0, "The seed of the masked slots and of the samples.", 0, 2**31 - 1
 )
 _COLOUR = flags.DEFINE_enum(
     "colour",

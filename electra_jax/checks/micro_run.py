@@ -114,7 +114,7 @@ def discriminator_finds_replaced_words(run: trained.FinishedRun) -> Result:
         (
             # 24 first weights had 0.451 to 0.529: ids are not alike to a random network.
             Measure("words, step 0", untrained.auc(), 0.43, 0.57),
-            # 7 of 24 first weights were above it, untrained; check 4 is what those fail.
+            # 7 of 24 untrained networks were above it by chance; check 4 is the one they fail.
             Measure("words, at the end, chance and 3 errors", found, 0.5 + 3 * error),
             # Nine seeds had 0.523 to 0.563: their bound would be below chance.
             Measure("the same", found, why=f"{FOR_SCALE}: table >= 0.6"),

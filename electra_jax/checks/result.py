@@ -74,7 +74,7 @@ def calibrated(
 ) -> Measure:
     """A number whose bounds come from runs of `configs/tiny_paper.py`, and hold for no other.
 
-    For other configurations it has none, but `table`: the figure that one would hope for.
+    Other configurations have no bounds; `table` is what one would hope for, for orientation.
     """
     if (config.name, config.data.source, config.schedule.steps) == ("tiny_paper", "builtin", 2000):
         return Measure(name, value, low, high)

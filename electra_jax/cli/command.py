@@ -43,7 +43,7 @@ from electra_jax.host import (
 )
 
 _WORKDIR = flags.DEFINE_string(
-    "workdir", None, "Where a run keeps everything it makes; runs/NAME of the config."
+    "workdir", None, "The folder of a run; default: runs/NAME, with the configuration's name."
 )
 _STOP_TIMEOUT = flags.DEFINE_float(
     "stop_timeout",

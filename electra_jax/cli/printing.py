@@ -24,7 +24,7 @@ def say_each(lines: Iterable[str]) -> None:
 
 
 def in_colour(wish: str) -> bool:
-    """Whether to print in colour: 'always', 'never', or 'auto' for at a terminal alone."""
+    """Whether to print in colour: 'always', 'never', or 'auto', which is only in a terminal."""
     # See https://no-color.org for NO_COLOR.
     tty = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     return wish == "always" or (wish == "auto" and tty)

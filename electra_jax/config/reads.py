@@ -174,7 +174,7 @@ def _is_default(config, path, value):
 
 
 def _drops(rate, bits):
-    """Whether so many bits a decision make something of a rate above 0 (`layers.below`)."""
+    """Whether dropout at this rate drops anything with so many random bits (`layers.below`)."""
     return rate == 0 or round(rate * 2**bits) > 0
 
 

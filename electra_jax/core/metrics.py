@@ -80,7 +80,7 @@ def _recall(counts, false_alarms):
     if not counts.sum(axis=1).all():
         return None
     above = np.cumsum(counts[:, ::-1], axis=1) / counts.sum(axis=1, keepdims=True)
-    real, replaced = np.pad(above, [(0, 0), (1, 0)])  # the curve begins where nothing is called
+    real, replaced = np.pad(above, [(0, 0), (1, 0)])  # the curve starts with no token called
     after = np.searchsorted(real, false_alarms, side="right")
     if after == len(real):
         return 1.0

@@ -81,5 +81,5 @@ def spec_for(path: str) -> tuple[str | None, ...]:
 
 
 def divides(mesh: Mesh, size: int, axis: str | None) -> bool:
-    """Whether the axis of the mesh divides a dimension of this size; None, no axis, does."""
+    """Whether the axis of the mesh divides a dimension of this size; None (no axis) always does."""
     return axis is None or size % mesh.shape[axis] == 0

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A warning about plain text in which nothing ends a document.
 
-A file without blank lines is one document, however long it is, and one that holds a document on
-each line looks so; with data.documents='files' a file of many documents is one, too. Rows then run
-on from each text into the next, and held-out text, which is chosen document by document, has all of
+A file without blank lines is one document, however long it is, even if each of its lines is meant
+as a document; with data.documents='files' a file of many documents is one, too. Rows then run on
+from each text into the next, and held-out text, which is chosen document by document, has all of
 the file or nothing.
 """
 

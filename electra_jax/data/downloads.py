@@ -53,9 +53,9 @@ def of_sources(data_source: str) -> list[str]:
 
 
 def about_to_come(unit: Any) -> str:
-    """Says that reading a unit of text downloads its file first; '' if that is here, or is no such.
+    """A message if reading this unit of text first downloads its file; '' if the file is local.
 
-    A single process that reads has nothing else to say meanwhile.
+    Without it a single process would be silent during the download.
     """
     return of_file(unit.file) if isinstance(unit, text.FetchedUnit) else ""
 

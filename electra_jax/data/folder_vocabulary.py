@@ -109,7 +109,7 @@ def _announced(plan, tasks, workers, phases):
         for source, lines in zip(plan.sources, seen, strict=True):
             vocabulary_fit.refuse_lost_marks(source.spec, lines)
 
-    # How far the training is, neither of the two libraries tells.
+    # Neither of the two libraries reports its progress.
     kind, size = planning.trained_kind(plan.settings.vocab)
     phases.begin("training the vocabulary", f"training a {kind} vocabulary of {size:,} pieces")
 
@@ -186,7 +186,7 @@ def _of_source(units, wanted, workers, reached):
     so_far = _SourceRead(wanted, len(units))
     units = sorted(units, key=lambda task: hashlib.sha256(task.name.encode()).digest())
 
-    # Units that end early leave something to ask of the next ones.
+    # What a short unit lacks is asked of the next ones.
     while units and wanted > 0:
         asked, units = units[:_SAMPLED_UNITS], units[_SAMPLED_UNITS:]
         function = functools.partial(_sample_unit, characters=-(-wanted // len(asked)))

@@ -91,7 +91,7 @@ class Order:
         return Rows(ids, marks, source_n)
 
     def close(self) -> None:
-        """Ends a `take` that waits in another thread. Here all rows are there, and none waits."""
+        """Does nothing: all rows are prepared. Elsewhere it ends a `take` in another thread."""
 
     def numbers(self, first_row: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         """The sources [count] of the rows, and their numbers within these sources [count]."""

@@ -44,7 +44,7 @@ _ANSWER = 10.0  # seconds in which the cluster must take a connection
 
 
 def check(address: str) -> None:
-    """Raises ValueError, one line, if this is no address of a cluster; needs moments.
+    """Raises ValueError, one line, if the address is malformed or no cluster answers there.
 
     Args:
       address: HOST:PORT of a cluster's head, or AUTO.

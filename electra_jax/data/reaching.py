@@ -60,9 +60,9 @@ def may_pass(error: Exception) -> bool:
 def refused(error: Exception) -> bool:
     """Returns whether a server has answered that the credentials do not allow what was asked for.
 
-    That is its answer 401 or 403, of which each library makes something else: aiohttp an error with
-    a status, huggingface_hub one with the response, gcsfs one with a code or, of 403, with a first
-    word, s3fs a PermissionError, which has no number as one of this machine has.
+    That is its answer 401 or 403, which each library turns into something else: aiohttp into an
+    error with a status, huggingface_hub into one with the response, gcsfs into one with a code or,
+    for 403, with a first word, s3fs into a PermissionError without the errno of a local one.
     """
     return any(_is_no(cause) for cause in causes.of(error))
 

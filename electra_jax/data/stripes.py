@@ -12,8 +12,9 @@ every stripe to a file of its own.
         blocks-CHANGED.npz        the blocks, and what the file counts; or, of a compressed file:
         STRIPE.zst                the documents, each with a NUL after it; then, as JSON, the counts
 
-The .zst take about a third of the text. Both go with the folder `units`. Documents come as from the
-file itself, but those of a .zst without their NULs, which nobody keeps.
+The .zst take about a third of the text's size. Both are removed with the folder `units`. Documents
+are those of the file itself, except that those of a .zst lack their NULs, which are dropped later
+in any case.
 """
 
 import collections
@@ -148,7 +149,7 @@ def _decompressed(unit, folder, options, counts, write):
 def _locked(folder):
     """Waits until no other process reads the file of this folder."""
     with open(os.path.join(folder, "lock"), "w") as lock:
-        lock_lib.take(lock)  # where there are no locks, several read it for nothing
+        lock_lib.take(lock)  # without file locks several processes may read it, needlessly
         yield
 
 

@@ -81,7 +81,7 @@ def parse(data_source: str) -> tuple[Source, ...]:
 
 
 def fingerprint(source: Source) -> list[tuple[str, int]]:
-    """(name, size) of everything that the source reads; other text mostly has another fingerprint.
+    """(name, size) of all that the source reads; different text almost always differs in it.
 
     Sizes of files stand for their content. A TFDS data set is identified by its name and version,
     one of the Hub by the digests of its files, and files behind an address by their sizes and what

@@ -53,7 +53,7 @@ def of_record(
 
 
 def columns(text_field: str, known: Sequence[str]) -> list[str]:
-    """The columns of a table in which the text is; none if it has no such."""
+    """The columns of a table that hold the text; empty if there are none."""
     parts = _parts(text_field, known)
     tops = (part if part in known else part.partition(".")[0] for part in parts)
     return list(dict.fromkeys(top for top in tops if top in known))

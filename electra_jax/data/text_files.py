@@ -280,7 +280,7 @@ def _fields(path, numbered, options, counts, from_beginning):
     """Yields the text of each line of JSON, '' if it lacks the field.
 
     A field that none of the first BLOCK records of a file has, or of all if there are fewer, is
-    misspelt: raises MissingFieldError. Who does not read a file from its beginning cannot know.
+    misspelt: raises MissingFieldError. Only a reading from the beginning of the file checks this.
     """
     first_error, there = None, False
     for count, (number, line) in enumerate(numbered, 1):

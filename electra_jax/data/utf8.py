@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings about text that is not UTF-8, of which U+FFFD is trained on instead of letters.
+"""Warnings about text that is not UTF-8, whose undecodable bytes become U+FFFD in the rows.
 
 beginnings     before the vocabulary is trained: the first 64 KiB of each file of this machine
 read           when all is read: each file, those that were downloaded too

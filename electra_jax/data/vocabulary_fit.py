@@ -60,7 +60,7 @@ def _is_spared(character):
 def refuse_unreachable(vocabulary: vocabulary_lib.Vocabulary, where: str) -> None:
     """Raises ValueError, one line, if the normalisation never produces many of the pieces.
 
-    So it is with a cased vocabulary and lower-cased text.
+    An example is a cased vocabulary with lower-cased text.
     """
     text = [
         piece

@@ -3,7 +3,7 @@
 
 The object holds who its owner is, and may be replaced only by who knows the number of its version
 (the server compares, in one operation with the writing). Each sign of life makes a new version. So
-a machine that vanished is told apart without comparing any clocks: its lock keeps its version.
+the lock of a dead owner is one whose version no longer changes, and no clocks are compared.
 
     free, or none                     taken at once
     of a process of this machine      taken at once if that process is gone

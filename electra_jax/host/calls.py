@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls in another thread, so that the main thread hears signals and looks at the clock.
 
-Compiling a program and waiting for a checkpoint take minutes and cannot be interrupted. What is
-left behind of them ends with the process: a command does not wait for it (`ending.leave`).
+Compiling a program and waiting for a checkpoint take minutes and cannot be interrupted. Calls that
+still run when the command ends are abandoned: it does not wait for them (`ending.leave`).
 
     begin(work, name)        a thread for this call alone
     Caller(name).begin(work) one thread for all calls, one after the other, until Caller.end

@@ -31,7 +31,7 @@ def of(error: BaseException, handled: BaseException | None = None) -> list[BaseE
 def may_pass(error: BaseException) -> bool:
     """Returns whether the same command may succeed later: this error or a cause of it is MayPass.
 
-    Of its causes, since another part of the package may say in its own words what failed in one.
+    Causes count too, because another module may have raised the error again with its own message.
     """
     return any(isinstance(cause, MayPass) for cause in of(error))
 

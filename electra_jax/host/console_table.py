@@ -25,7 +25,7 @@ def lines(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str
 
 
 def for_reader(plain: str, pattern: str) -> str:
-    """Returns a text as it is to be printed: `for_terminal` at one, and elsewhere as it is."""
+    """Returns a text as `for_terminal` does if it is printed to a terminal, else as it is."""
     return for_terminal(plain, pattern) if sys.stdout.isatty() else plain
 
 

@@ -10,8 +10,8 @@ from importlib import metadata
 def command(extra: str) -> str:
     """Returns what installs the packages of an extra: `pip install 'wandb>=0.31'`.
 
-    The packages themselves are named. `electra_jax[wandb]` would only say something to pip where
-    electra_jax can be had from an index; these do wherever it came from.
+    The packages themselves are named, because pip can resolve `electra_jax[wandb]` only where an
+    index has electra_jax.
     """
     asked = re.compile(rf"""extra == ['"]{re.escape(extra)}['"]""")
     try:

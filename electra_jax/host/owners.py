@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who holds a lock, noted so that others can tell whether that process still lives.
 
-A number of a process is used again after it has ended, and containers may share the name of their
-host and have processes of the same numbers. So an owner is a process that began at a certain time,
-of one start of a machine, in one numbering of its processes.
+Process ids are used again, and containers may share the name of their host and have processes with
+the same ids. So an owner is identified by its host, the boot id of the machine, the namespace of
+its process ids, its process id and the time at which it started.
 """
 
 import os
@@ -23,7 +23,7 @@ def me() -> dict[str, Any]:
 
 
 def is_here(owner: Mapping[str, Any]) -> bool:
-    """Whether an owner is of this start of this machine and this numbering of its processes."""
+    """Whether an owner has the same host, boot and namespace of process ids as this process."""
     of_owner, here = owner.get("machine", ""), machine()
     return bool(here) and (owner.get("host"), of_owner) == (socket.gethostname(), here)
 
@@ -43,7 +43,7 @@ def started(pid: int) -> str:
 
 
 def machine() -> str:
-    """This start of this machine and this numbering of its processes; '' if that is not known."""
+    """The boot id of this machine and the namespace of process ids; '' if they are not known."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"

@@ -56,7 +56,7 @@ class PeerGroup:
         self._over = False  # all have said that they end, so a closed connection is no death
         self._failure: tuple[str, int] | None = None  # of this one: line to print, exit code
         self._stepping = threading.Lock()
-        # How often the run has gone back and the step: what all processes pass in this order.
+        # (how often the run has gone back, step), which grows in the same order on all processes.
         self._at: tuple[int, int] = (0, -1)
         self._stop_at: tuple[int, int] | None = None
 

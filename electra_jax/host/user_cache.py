@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of this user in which is kept, between starts, what can be made or fetched again."""
+"""The user's cache folder, for files that can be made or downloaded again."""
 
 import os
 

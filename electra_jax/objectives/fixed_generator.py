@@ -21,7 +21,7 @@ from electra_jax.objectives.objective import Corrupted
 
 @dataclasses.dataclass(frozen=True)
 class FixedGenerator(rtd.ReplacedTokenDetection):
-    """Samples each id in proportion to `weights_V` [padded vocabulary]; an id of weight 0 never."""
+    """Samples ids in proportion to `weights_V` [padded vocabulary], ids with weight 0 never."""
 
     weights_V: np.ndarray | None = dataclasses.field(default=None, compare=False)
 

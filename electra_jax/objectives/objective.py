@@ -14,8 +14,8 @@
     flops(length)                              of one row, by part
     token_scores, masked_scores, detects       how natural a text is, see `scoring.py`
 
-The moves that objectives share are here: choosing slots, masking them, and running a function of
-rows on the devices that hold the rows.
+Operations that objectives share are defined here: choosing slots, masking them, and running a
+function of rows on the devices that hold the rows.
 """
 
 import abc

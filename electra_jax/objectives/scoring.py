@@ -78,11 +78,11 @@ def of_tokens(
 ) -> Iterator[np.ndarray]:
     """The scores of a sentence's tokens, float64 [n], one sentence after another.
 
-    What follows may still have to be computed.
+    They are yielded as they are computed.
 
     Args:
       limit: the most tokens per row, [CLS] and [SEP] included.
-      names: how errors call the sentences; by default by their numbers.
+      names: names of the sentences in error messages; by default their numbers.
       truncate: of a sentence with too many tokens, score the beginning.
 
     Raises:
@@ -147,8 +147,8 @@ def token_counts(vocabulary: vocabulary_lib.Vocabulary, sentences: Sequence[str]
 def preferred(groups: Sequence[Sequence[float]]) -> list[int | None]:
     """Which alternative of each group has the highest score.
 
-    None where two are equally high or a score is NaN: nothing is preferred there, and what is not
-    preferred does not count as right.
+    None where two are equally high or a score is NaN: no alternative is preferred then, and the
+    group does not count as right.
     """
     return [place if place >= 0 else None for place in (int(highest(group)) for group in groups)]
 

@@ -11,8 +11,8 @@ in memory, neither forward nor backward. Source: equations 1 and 2 of the paper,
     G  blocks                 I  ids of a block
 
 Samples come from q, the softmax of score / temperature over the ids that may be sampled: without
-the forbidden ones and, with `disallow_correct`, without the slot's original. `_Samples` is what it
-takes beside the scores; another way to sample begins there.
+the forbidden ones and, with `disallow_correct`, without the slot's original. `_Samples` holds
+everything that q needs besides the scores; a new sampling method starts there.
 """
 
 import dataclasses
@@ -111,7 +111,7 @@ def score(
     vectors_SE, targets_S = vectors_BNE.reshape(b * n, e), targets_BN.reshape(b * n)
     bias_V = _without_padding(bias_V, size)
     bias_V = jnp.where(_is_one_of(forbidden_ids, bias_V), -1e9, bias_V)
-    samples = _samples(bias_V, targets_S)  # whose masses nobody reads
+    samples = _samples(bias_V, targets_S)  # the block masses are not used here
 
     losses_S, hits_S, *_ = _scan_vocabulary(
         _Static(products, piece), vectors_SE, table_VE, bias_V, targets_S, samples
@@ -177,7 +177,7 @@ def _is_one_of(ids, bias_V):
 
 
 def _without_padding(bias_V, size):
-    """The biases, with which the padding of the table behind the vocabulary has no probability."""
+    """The biases with -1e9 at the table's padding rows, so that padding has no probability."""
     return jnp.where(jnp.arange(len(bias_V)) < size, bias_V, -1e9)
 
 

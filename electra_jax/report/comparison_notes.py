@@ -57,7 +57,7 @@ def _of_copies(groups) -> list[str]:
 
 
 def _of_luck(groups) -> list[str]:
-    """How often so few seeds pass for a difference where there is none."""
+    """How often so few seeds show a difference where there is none."""
     first, *others = (sum(bool(run.last("eval")) for run in group.counted) for group in groups)
     several = [count for count in others if count > 1]
     if first < 2 or not several:

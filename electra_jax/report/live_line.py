@@ -5,8 +5,8 @@
 
 The losses and the speed are those of the newest line of training (`console_lines.py`), with short
 names, so that the bar has room in 80 columns; the AUC is that of the newest evaluation. The line is
-drawn again at most four times a second, and log lines go past above it. Where the output is
-no terminal there is none, and nothing but log lines is written.
+drawn again at most four times per second, and log lines scroll past above it. It is shown only in a
+terminal.
 """
 
 import os
@@ -110,9 +110,9 @@ class LiveLine:
             self._terminal_is_gone()
 
     def _terminal_is_gone(self):
-        """Draws no more, and lets all that is still written to the terminal go nowhere.
+        """Stops drawing, and discards what is still written to the terminal.
 
-        Python would otherwise write what a stream holds at its end, fail, and exit with 120.
+        Python would otherwise flush its streams at exit, fail, and exit with 120.
         """
         if self._on_standard_error and not self._gone:
             output, errors = 1, 2

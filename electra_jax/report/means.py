@@ -108,7 +108,7 @@ def of_luck(degrees: float, errors: float = RESOLVED) -> float:
 def paired(ones: Sequence[float], others: Sequence[float]) -> Difference:
     """The mean of the differences of pairs, such as two arms with the same seed.
 
-    What moves both of a pair alike is no part of its error. Higher is not called better.
+    An effect common to both of a pair is not part of the error. Higher is not called better.
     """
     less = mean([one - other for one, other in zip(ones, others, strict=True)])
     nothing = Mean(0.0, None if less.error is None else 0.0, less.count)

@@ -108,7 +108,7 @@ class Sender:
             self._open()
 
     def write(self, step: int, kind: str, metrics: Mapping[str, writers.Number]) -> None:
-        """Sends a row, unless the service has this step already: it can take nothing back."""
+        """Sends a row unless this step was sent before, since services cannot overwrite rows."""
         if step <= self._about.get(kind, -1):
             return
 

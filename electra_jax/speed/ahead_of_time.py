@@ -62,8 +62,8 @@ gpu_device_info {{
 platform_name: "CUDA"
 dnn_version_info {{ major: 9 minor: 12 }}
 """
-# libtpu otherwise looks for a machine with TPUs, and lets one process in at a time. The programs of
-# both compilers are run by nobody, so jax must not look for devices but the CPU.
+# libtpu otherwise looks for a machine with TPUs, and lets one process in at a time. The compiled
+# programs are never run, so jax is restricted to the CPU.
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "TPU_SKIP_MDS_QUERY": "1",

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a run takes at least on chips that nobody compiled for, and how many chip-hours.
-
+"""Lower bounds on the hours and chip-hours of a run, computed without compiling.
     configuration -> operations of a step, bytes of gradients     (`work`, traced, not compiled)
     work, chips, slices -> floor of a step -> hours, chip-hours    (`floor`)
 

@@ -221,7 +221,7 @@ def _trips(module, computation, x):
 
 
 def _uncopied(computation, name):
-    """The instruction that a name stands for, behind all copies of it."""
+    """The instruction that a name refers to, looked up through copies."""
     x = computation[name]
     while x.opcode in ("copy", "bitcast"):
         x = computation[x.operands[0]]

@@ -3,10 +3,9 @@
 
     config, vocabulary, mesh -> networks, objectives, optimizer, rate, stages, extras -> Plan
 
-Objective, optimizer, schedule, dtype and the way of attention are chosen here; what is masked
-(`mask_unit`) and shared (`sharing`) is a value that objectives and networks act by. `make_plan`
-returns a `Plan` of all parts; the functions after it make single parts. Networks, objectives and
-the step never see the configuration.
+Objective, optimizer, schedule, dtype and attention are chosen here; `mask_unit` and `sharing` are
+passed on as values. `make_plan` returns a `Plan` of all parts; the functions after it make single
+parts. Networks, objectives and the step never see the configuration.
 """
 
 import dataclasses

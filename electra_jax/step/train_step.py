@@ -127,7 +127,7 @@ class _Given(NamedTuple):
 
 
 class _Stepped(NamedTuple):
-    """Where the phases of a step have come to, and what was seen on the way."""
+    """The state carried from phase to phase, with the losses and checks so far."""
 
     params: dict
     moments: dict[str, Any]  # phase -> optax's state
@@ -252,9 +252,9 @@ def _phase_done(
     step_size: jax.Array,
     split: Split,
 ) -> _Stepped:
-    """Where the step has come to with one more phase.
+    """Runs one phase and returns the updated carry.
 
-    What is checked of earlier phases stays in, so the last verdict is that of the whole step.
+    Checks of earlier phases are kept, so the last verdict covers the whole step.
     """
     loss_sums, gradients, metric_sums, handed_on = _gradients(
         objective, phase, before.params, given, before.handed_on, split
@@ -389,7 +389,7 @@ def _averaged(state, params, applied, extras):
 
 
 def _with_norm(norms, norm, finite, limits):
-    """The running mean of gradient norms after the step; of a spike only the limit counts."""
+    """The running mean of gradient norms after the step; a spike enters it only up to the limit."""
     if not limits:
         return norms
     return _where(finite, averages.with_norm(norms, norm, limits["grad_norm"]), norms)

@@ -57,9 +57,9 @@ def full_disk_in_words(workdir: str) -> Iterator[None]:
 def compare_and_write_settings(config: config_lib.Config, workdir: str) -> config_lib.Config:
     """Compares the settings with those of the run in the workdir, and writes config.json.
 
-    Returns the settings to go on with. These are the given ones, but for the section `init` of a
-    run that has a checkpoint: with what it began stays true, and nothing begins with it again.
-    Raises ConfigError for settings with which this run cannot be continued.
+    Returns the settings to continue with. These are the given ones, except that the section `init`
+    of a run with a checkpoint keeps the values that the run started with: it has no effect on a
+    later start. Raises ConfigError for settings with which this run cannot be continued.
     """
 
     def compare_and_write():
@@ -77,7 +77,7 @@ def compare_and_write_settings(config: config_lib.Config, workdir: str) -> confi
 
 
 def _as_it_began(config, workdir):
-    """The settings with the `init` of the run's newest checkpoint, and what that takes back."""
+    """The settings with the `init` of the newest checkpoint, and the given ones it overrides."""
     _, saved = saved_config.of_newest_checkpoint(workdir)
     if saved is None:
         return config, []
@@ -86,8 +86,7 @@ def _as_it_began(config, workdir):
 
 
 def check_names(section: fields.Data) -> None:
-    """Raises ValueError, one line, if one of `data.source`, `data.vocab` and `data.dir` cannot be.
-
+    """Raises ValueError, one line, if `data.source`, `data.vocab` or `data.dir` is malformed.
     Looks at no file and asks no server.
     """
     prepared_data.check_folder(section)

@@ -18,7 +18,7 @@ import jax
 import electra_jax
 from electra_jax.host import code_version, processes
 
-# Of these versions the numbers of a run may depend.
+# The numbers of a run may depend on the versions of these packages.
 _PACKAGES = (
     "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tensorstore", "numpy", "sentencepiece",
 )  # fmt: skip

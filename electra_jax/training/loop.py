@@ -103,7 +103,7 @@ def _train(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float 
 
 @contextlib.contextmanager
 def _error_on_the_page(out: output.Output):
-    """Where an error ends the run, its page says so, and does not wait for news any longer."""
+    """If an error ends the run, the page says so and no longer reloads itself."""
     try:
         yield
     except Exception as error:
@@ -112,7 +112,7 @@ def _error_on_the_page(out: output.Output):
 
 
 def _export(plan):
-    """The form in which most people can use the weights: orbax if Hugging Face's has no such."""
+    """The export format to suggest: Hugging Face's if it has such an encoder, else orbax."""
     try:
         exporting.check_trunk(plan.networks)
     except config_lib.ConfigError:
@@ -250,7 +250,7 @@ class _Loop:
             try:
                 processes.compile_together(run.update, run.state, lanes, stops=self._stop.is_asked)
             except processes.Stopped:
-                logging.info("not waiting for the step that is compiled: saving step %d", run.step)
+                logging.info("stopping while the step compiles: saving step %d", run.step)
                 self._stop.ends_early()
                 self._save_before_the_end()
                 return False

@@ -284,10 +284,11 @@ class Output:
                 said = run_facts.summary(self._run, status, rows) | self._samples
                 page.write(self._run.workdir, rows, said | {"note": note}, picture=whole)
             except Exception as error:  # a file that cannot be written, memory, a font, ...
-                # Of a file that could not be renamed into place, the second name is that place.
+                # A failed rename has its destination in `filename2`.
                 place = getattr(error, "filename2", None) or getattr(error, "filename", None)
                 logging.warning(
-                    "no report: %s; nothing else is lost by that; %sthe next start draws it again",
+                    "the report was not written: %s; training is not affected; %sthe next start"
+                    " draws it again",
                     " ".join(f"{type(error).__name__}: {error}".split()),
                     f"move {place} away or make it writable, and " if place else "",
                 )

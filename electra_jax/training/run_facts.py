@@ -64,7 +64,7 @@ LONG_WAIT = 120.0  # seconds to the first line of a step, before which a run say
 
 
 def wait_in_words(config: config_lib.Config, step: int, seconds: float) -> str:
-    """How long slow steps take, said before the first line of one comes; '' where that is soon.
+    """An estimate of how long slow steps take, for before the first log line; '' if that is near.
 
     Args:
       config: the settings of the run.
@@ -77,7 +77,7 @@ def wait_in_words(config: config_lib.Config, step: int, seconds: float) -> str:
     if seconds * (line - step) < LONG_WAIT:
         return ""
 
-    told = f"about {seconds:.2g} s a step: the line of step {line:,} comes in"
+    told = f"about {seconds:.2g} s per step: the next log line (step {line:,}) comes in"
     told += f" {style.duration(seconds * (line - step))}"
     if last > line and c.budget == "steps":
         told += f", step {last:,} in {style.duration(seconds * (last - step))}"
@@ -110,7 +110,7 @@ def _cost(run: runs.Run, rows: Sequence[Mapping]) -> dict[str, str]:
     """What the steps so far have used; what is not known is left out."""
     found = run_cost.of(run.config, rows, starts.read(run.workdir))
 
-    # Between two log lines too.
+    # Up to the current step, not only to the last log line.
     flops = sum(map(operator.mul, _row_flops(run), run.rows_by_stage))
     return run_cost.in_words(dataclasses.replace(found, flops=flops if run.step else None))
 

@@ -334,8 +334,8 @@ def _warn_of_few_steps(plan, schedule, rows):
     for stage, count in zip(plan.stages, counts or ()):
         if not count:
             logging.warning(
-                "the stage of %s from a share of %g on takes no step: another begins or the run"
-                " ends as soon; change schedule.stages, or raise schedule.%s",
+                "the stage of %s, which begins at a share of %g, takes no step; change"
+                " schedule.stages, or raise schedule.%s",
                 stages.in_words(stage), stage.share, schedule.budget,
             )  # fmt: skip
     if line := plan.peak_not_reached(counts and sum(counts)):

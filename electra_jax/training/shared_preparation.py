@@ -8,9 +8,9 @@
     the others    serve: do what process 0 asks for, until it says "end"
 
 A share is a run of neighbouring units, so that most files are read, and those elsewhere downloaded,
-by one process alone. It is as large as its process has cores. A process that does not see the
-folder of process 0, and has not the same bucket, gets no share: it prepares the same data itself
-later, on a disk of its own.
+by one process alone. Its size is in proportion to the cores of its process. A process that sees
+neither the folder of process 0 nor the same bucket gets no share: it prepares the same data itself
+later, on its own disk.
 
 A process that cannot build one of its units ends with an error at once, and so do the others, which
 may be in the middle of theirs. Finished units stay, and the next start shares out what is missing,

@@ -2,7 +2,7 @@
 """Steps that were not applied, and going back to the checkpoint before a spike.
 
     a step that was not finite    is not applied and is logged; three in a row end the run
-    a spike (`averages.limit`)    on_spike='go_on' (the default): gradient norms are not judged
+    a spike (`averages.limit`)    on_spike='go_on' (the default): spikes are ignored
                                   'skip': the step is not applied and is logged
                                   'roll_back': also, the run takes the state of the newest good
                                   checkpoint and goes on with the rows after the spike
@@ -131,6 +131,6 @@ def go_back(run: runs.Run, saved: checkpoint_series.Checkpoints, spike: Dispatch
 def in_words(rollback: dict) -> str:
     """What happened, as a sentence for the log and the report."""
     return (
-        f"a spike at step {rollback['from']:,}: back to step {rollback['to']:,}; its state goes on"
-        f" behind rows {rollback['first_row']:,} to {rollback['last_row']:,}"
+        f"a spike at step {rollback['from']:,}: back to the state of step {rollback['to']:,}; rows"
+        f" {rollback['first_row']:,} to {rollback['last_row']:,} are skipped"
     )

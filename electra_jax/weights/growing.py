@@ -63,7 +63,7 @@ def tokens(old: vocabulary_lib.Vocabulary, new: vocabulary_lib.Vocabulary) -> To
     kept = roles | _same_tokens(old, new)
     added = [n for n in range(new.size) if n not in kept]
     parts = dict(zip(added, old.encode([_text_of_token(new, n) for n in added])))
-    # The sign of a word's beginning, where it stands alone, says nothing of what comes after it.
+    # The marker of a word's beginning, alone, says nothing about the word.
     telling_V = np.array([old.piece(n) != "▁" for n in range(old.size)])
     telling_V[old.unk_id] = False
     parts = {n: ids[telling_V[ids]] for n, ids in parts.items()}

@@ -29,8 +29,8 @@ _NO_LIMIT = 65_536  # tokens per row with rotary positions if no configuration s
 def portable(config: config_lib.Config) -> config_lib.Config:
     """The configuration with networks of the same shapes that any device can compute.
 
-    They compute in float32 with plain einsum attention: another kind may be one of TPUs or GPUs
-    only, and is refused where there is none.
+    They compute in float32 with plain einsum attention; another kind may need a TPU or GPU that
+    this machine lacks.
     """
     model = dataclasses.replace(config.model, attention="einsum", dtype="float32", remat="none")
     return dataclasses.replace(config, model=model)

@@ -256,8 +256,7 @@ def _own_generator(run, source, found, fresh):
 
 
 def _deltas_kept(run, taken, generator, fresh):
-    """What makes the main network of `init.from` as it was with the generator's tables, by path.
-
+    """Deltas, by path, that keep the main network of `init.from` beside the generator's tables.
     With gdes the main network reads the sum of the generator's tables and of its own deltas, so the
     deltas take up the difference. Without, a warning says that its tables were replaced.
     """
@@ -389,7 +388,7 @@ def _fitted(run, source, found, fresh):
     for path in sorted(found.keys() & fresh.keys()):
         x, ours = found[path], fresh[path]
         if x.shape[1:] != ours.shape[1:]:
-            continue  # another width, which no fitting of rows can mend
+            continue  # another width, which resizing rows cannot fix
         if source.tokens is not None and path.endswith(growing.BY_TOKEN):
             fitted[path] = growing.rows(_on_host(x, mesh), _on_host(ours, mesh), source.tokens)
         elif path.endswith(growing.BY_POSITION) and x.shape != ours.shape:

@@ -49,13 +49,14 @@ def test_a_run_says_what_it_trains_and_on_what(finished, monkeypatch):
         (
             35.0,
             {"steps": 1000},
-            "about 35 s a step: the line of step 100 comes in 57m10s, step 1,000 in 9h42m",
+            "about 35 s per step: the next log line (step 100) comes in 57m10s, step 1,000 in"
+            " 9h42m",
         ),
-        (35.0, {"steps": 50}, "about 35 s a step: the line of step 50 comes in 28m00s;"),
+        (35.0, {"steps": 50}, "about 35 s per step: the next log line (step 50) comes in 28m00s;"),
         (
             35.0,
             {"budget": "minutes", "minutes": 60.0},
-            "about 35 s a step: the line of step 100 comes in 57m10s;",
+            "about 35 s per step: the next log line (step 100) comes in 57m10s;",
         ),
     ],
 )

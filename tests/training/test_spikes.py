@@ -80,8 +80,8 @@ def kill_after(workdir, step):
 
 
 SENTENCES = (
-    "a spike at step 5: back to step 3; its state goes on behind rows 24 to 39",
-    "a spike at step 7: back to step 6; its state goes on behind rows 64 to 71",
+    "a spike at step 5: back to the state of step 3; rows 24 to 39 are skipped",
+    "a spike at step 7: back to the state of step 6; rows 64 to 71 are skipped",
 )
 
 

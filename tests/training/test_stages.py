@@ -351,7 +351,10 @@ def test_a_stage_that_rounds_up_to_the_end_takes_no_step_and_no_run_ends_with_it
     kinds = [stages.Stage(0.0, 32, 8), *(stages.Stage(*stage) for stage in found.stages)]
     plan = types.SimpleNamespace(stages=kinds, peak_not_reached=lambda steps: "")
     runs._warn_of_few_steps(plan, found, [])
-    assert "the stage of 16 rows of 16 tokens from a share of 0.9 on takes no step" in caplog.text
+    assert (
+        "the stage of 16 rows of 16 tokens which begins at a share of 0.9, takes no step"
+        in caplog.text
+    )
     assert "raise schedule.steps" in caplog.text and len(caplog.messages) == 1
 
 

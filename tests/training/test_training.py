@@ -256,7 +256,7 @@ def test_neither_a_damaged_config_json_nor_a_report_ends_a_run(text, finished, t
     (workdir / "report.html").mkdir()
     assert electra_jax.train(finished_config(text), workdir) == finished[1]
     assert "config.json is damaged" in caplog.text
-    assert "no report: IsADirectoryError" in caplog.text
+    assert "the report was not written: IsADirectoryError" in caplog.text
     assert f"move {workdir / 'report.html'} away or make it writable" in caplog.text
     assert (workdir / "config.json.damaged").read_text() == ""
     assert saved_config.read(str(workdir)) == config_lib.parse(finished_config(text))

@@ -48,9 +48,9 @@ def micro_f1(predictions, labels) -> float:
 
 
 def relation_f1(predictions, labels) -> float:
-    """F1 of the counts of all classes but class 0, which is that of no relation.
+    """F1 of the summed counts of all classes except class 0, no relation.
 
-    So ChemProt, DDI and TACRED are scored.
+    This is how ChemProt, DDI and TACRED are scored.
     """
     predictions_R, labels_R = _pair(predictions, labels)
     hits_R = (predictions_R == labels_R) & (labels_R != 0)

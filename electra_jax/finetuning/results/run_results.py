@@ -86,7 +86,7 @@ class TaskResult:
     def of_label(self, split: str, label: str, name: str) -> list[float]:
         """`f1`, `precision`, `recall` or `count` of a label, a value for each seed that has it.
 
-        A seed that has scores of other labels has neither found nor met this one: 0.
+        A seed that has scores of other labels has neither predicted nor seen this one: 0.
         """
         found = [seed.by_label[split] for seed in self.seeds if seed.by_label.get(split)]
         return [labels.get(label, {}).get(name, 0.0) for labels in found]

@@ -73,8 +73,8 @@ def has_columns(path: str, source: task.SplitFiles) -> bool:
 def tagged_share(path: str, source: task.SplitFiles, tags: Iterable[str]) -> float:
     """Returns the share of the lines of a file of columns that have one of these tags.
 
-    The column in which most lines have one counts. Words alone come to 1: nothing stands beside
-    them that could be a tag. Lines of another width, such as comments, do not count.
+    The column in which most lines have one counts. The share is 1 for a file of words alone, which
+    has no column that could hold tags. Lines of another width, such as comments, do not count.
     """
     lines = files.lines(path, source.encoding)
     separator = _separator(lines)

@@ -29,8 +29,8 @@ def read_new(task: task_lib.Task, path: str, report: examples.Report) -> example
 
     Its columns are those of the task's test files, or of the others if it has none. For tasks of
     single texts each line of a .txt file is a text, unless the task's own files have another format
-    that is named; so it is where the task's lines begin with their labels. Labels are not read.
-    For a task that tags words, a file of columns that may be running text is reported.
+    that is named. The same holds if the task's own lines begin with their labels. Labels are not
+    read. For a task that tags words, a file of columns that may be running text is reported.
 
     Raises ValueError with file and line if the file does not fit the task.
     """

@@ -212,7 +212,7 @@ def seeds_together(
     """How many seeds train in one program.
 
     By default one, but several on accelerators with small encoders, where one seed leaves the
-    device idle. What a group of seeds has come to is saved when all of it is done.
+    device idle. Results of a group are saved when all its seeds have finished.
     """
     asked = config.run.vmapped_seeds
     if asked != "auto":

@@ -3,8 +3,8 @@
 
     state of Z seeds -> update, update, ... -> predict -> score -> ... -> kept weights per seed
 
-The number of a seed decides its head, its order of rows and its dropout. What becomes of a seed
-does not depend on the seeds that are trained with it. This module reads and writes no files.
+The number of a seed decides its head, its order of rows and its dropout. The result of a seed does
+not depend on which other seeds are trained with it. This module reads and writes no files.
 """
 
 import contextlib

@@ -140,7 +140,7 @@ def _of_task(session, prepared, point) -> run_results.TaskResult:
 def settings(
     session: choices.Session, prepared: datasets.PreparedTask, point: choices.GridPoint
 ) -> dict[str, Any]:
-    """The settings that a task was trained with, values for which 0 stood filled in."""
+    """The settings that a task was trained with; where 0 stood for a default, the default."""
     config, recipe = session.config, session.config.recipe
     return {
         "learning_rate": point.learning_rate,

@@ -81,7 +81,7 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
         earlier, best = run_folder.earlier(folder), {}
         found = {task.task: task for task in earlier}  # each stays until it is done again
         page = stack.enter_context(_followed(session, names, earlier, begun))
-        for name in names[1:]:  # a missing file is not to be found after hours, at its task's turn
+        for name in names[1:]:  # now, so that a missing file does not end the command hours later
             reading.read(datasets.task_named(config, name), config.data.dir, config.data.dev_share)
 
         for name in names:

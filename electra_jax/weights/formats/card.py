@@ -16,9 +16,9 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*|code|multilingual")
 
 @dataclasses.dataclass(frozen=True)
 class Publication:
-    """What only those know who publish a network, for its card.
+    """Facts for the card that only the publisher of a network knows.
 
-    Raises ValueError, in one line, for what is no code of a language.
+    Raises ValueError, in one line, for a language that is not a code.
     """
 
     licence: str = ""  # an identifier of the Hub's list; '' if none was chosen
