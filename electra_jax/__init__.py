@@ -95,7 +95,7 @@ def load_discriminator(path):
     return load(path)
 
 
-def fine_tune(config, workdir):
+def fine_tune(config, workdir, control=None):
     """Fine-tunes a pre-trained encoder on tasks over seeds, and returns the scores.
 
     Does the same as `python -m electra_jax.finetune`: what is finished keeps its numbers, and all
@@ -105,6 +105,8 @@ def fine_tune(config, workdir):
       config: an ml_collections tree such as `configs/finetune.py` returns, or a parsed Config of
         `electra_jax.finetuning`.
       workdir: that of the pre-training run.
+      control: another fine-tuning to compare the scores with, such as one from random weights: its
+        `config.name` in the same workdir, or its folder.
 
     Returns the `electra_jax.finetuning.results.run_results.Results`, which a notebook shows as its
     page results.html.
@@ -118,7 +120,7 @@ def fine_tune(config, workdir):
     """
     from electra_jax.finetuning.tuning import task_by_task  # noqa: PLC0415 - as above
 
-    return task_by_task.fine_tune(config, workdir)
+    return task_by_task.fine_tune(config, workdir, control)
 
 
 def load_tuned(path):

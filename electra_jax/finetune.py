@@ -5,6 +5,7 @@ r"""Fine-tunes a pre-trained encoder on tasks, with several seeds, and reports t
     python -m electra_jax.finetune --workdir=runs/small --config=configs/finetune_custom.py
     python -m electra_jax.finetune --workdir=runs/small --config.encoder.init=fresh \
         --config.name=random
+    python -m electra_jax.finetune --workdir=runs/small --control=random
 
 Writes to WORKDIR/finetune/NAME: results.json, a table, predictions, tuned weights. After an
 interruption the same command goes on. configs/finetune.py has every setting, docs/finetuning.md the
@@ -26,7 +27,7 @@ from absl import flags
 from electra_jax.cli import command
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import closing, results_table
-from electra_jax.finetuning.tuning import export, forecast, run_folder, task_by_task
+from electra_jax.finetuning.tuning import choices, export, forecast, run_folder, task_by_task
 
 CONFIG = "finetune"
 
@@ -37,14 +38,23 @@ _DRY_RUN = flags.DEFINE_bool(
     allow_override=True,
 )
 
+_CONTROL = flags.DEFINE_string(
+    "control",
+    None,
+    "Another fine-tuning to compare with: its config.name in this workdir, or its folder.",
+)
+
 
 def main(config: finetuning_config.Config, workdir: str) -> None:
     """Fine-tunes, or with --dry_run prints what that would take."""
     if _DRY_RUN.value:
+        if _CONTROL.value:
+            folder, names = run_folder.folder_of(config, workdir), choices.tasks_in_order(config)
+            run_folder.control(folder, _CONTROL.value, names)
         print(forecast.text(config, workdir))
         return
 
-    results = task_by_task.run(config, workdir)
+    results = task_by_task.run(config, workdir, _CONTROL.value)
     folder = run_folder.folder_of(config, workdir)
     print(results_table.text(results))
     last = results.tasks[-1].task if results.tasks else ""

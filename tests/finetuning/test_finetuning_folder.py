@@ -11,7 +11,7 @@ from jax import numpy as jnp
 from electra_jax import config as config_lib
 from electra_jax.configs import finetune
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning.results import results_file, submission
+from electra_jax.finetuning.results import results_file, run_results, submission
 from electra_jax.finetuning.tuning import choices, kept_weights, run_folder, task_by_task
 from electra_jax.weights import starting_weights
 from electra_jax.workdir import metadata
@@ -280,6 +280,49 @@ def test_an_encoder_of_this_machine_is_kept_with_its_whole_path(
         task_by_task.run(config, str(tmp_path / "run"))
     # Results of before, whose settings have the path as it was typed, are still continued.
     assert finetuning_config.differences(config, choices.with_whole_path(config)) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [("random", "random"), ("{}/run/finetune/random", "random"), ("{}/of_b", "b")],
+)
+def test_a_control_is_another_fine_tuning_by_its_name_or_folder(tmp_path, asked, name):
+    for folder, called in (("run/finetune/random", "random"), ("of_b", "b")):
+        (tmp_path / folder).mkdir(parents=True)
+        results = run_results.Results(called, [made_results.task("rte", [0.5])])
+        results_file.write(str(tmp_path / folder), results)
+    mine = str(tmp_path / "run" / "finetune" / "mine")
+    found = run_folder.control(mine, asked.format(tmp_path), ["rte", "cola"])
+    assert (found.name, [task.task for task in found.tasks]) == (name, ["rte"])
+
+
+def test_a_control_of_the_same_name_is_called_by_its_folder(tmp_path):
+    other = tmp_path / "other" / "finetune" / "mine"
+    other.mkdir(parents=True)
+    results_file.write(str(other), run_results.Results("mine", [made_results.task("rte", [0.5])]))
+    assert run_folder.control("run/finetune/mine", str(other), ["rte"]).name == str(other)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("rndom", "no results of that name in .*finetune, which has mine, random, nor in a folder"),
+        ("mine", "is this fine-tuning itself"),
+        ("random", "has results of rte, and not of cola; tune the same tasks with both"),
+        ("broken", "broken.results.json is no results.json"),
+    ],
+)
+def test_a_control_that_cannot_be_one_is_refused(tmp_path, asked, words):
+    for name in ("mine", "random"):
+        (tmp_path / "finetune" / name).mkdir(parents=True)
+        results = run_results.Results(name, [made_results.task("rte", [0.5])])
+        results_file.write(str(tmp_path / "finetune" / name), results)
+    if asked == "broken":
+        (tmp_path / "finetune" / "broken").mkdir()
+        (tmp_path / "finetune" / "broken" / "results.json").write_text("{}")
+    with pytest.raises(config_lib.ConfigError, match=words) as caught:
+        run_folder.control(str(tmp_path / "finetune" / "mine"), asked, ["cola"])
+    assert "\n" not in str(caught.value)
 
 
 def test_a_run_does_not_begin_with_the_weights_of_a_task(tmp_path):

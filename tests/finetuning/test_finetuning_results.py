@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores over seeds, and every form in which they are written."""
 
+import dataclasses
 import json
 import math
 import re
@@ -245,14 +246,31 @@ def test_another_file_is_refused_in_one_line(tmp_path, content):
 
 
 def test_two_results_are_held_against_each_other(tmp_path):
-    ours = run_results.Results("pre-trained", [task("cola", [0.5, 0.6, 0.7]), task("rte", [0.5])])
+    tasks = [task("cola", [0.5, 0.6, 0.7]), task("rte", [0.5])]
     fresh = run_results.Results("fresh", [task("cola", [0.1, 0.2, 0.3]), task("mrpc", [0.7])])
+    ours = run_results.Results("pre-trained", tasks, control=fresh)
     (row,) = run_results.compare(ours, fresh)
     assert (row.task, row.difference.amount) == ("cola", pytest.approx(0.4))
+
     path = tmp_path / "results.html"
-    page_lib.write(str(path), ours, fresh)
+    page_lib.write(str(path), ours)
     shown = " ".join(re.sub("<[^>]*>", " ", path.read_text()).split())
     assert "cola dev mcc 60.00 ± 5.77 20.00 ± 5.77 +40.00 ± 8.16 better" in shown
+    printed = " ".join(results_table.text(ours).split())
+    assert "cola dev mcc 60.00 ± 5.77 20.00 ± 5.77 +40.00 ± 8.16 better" in printed
+    row = "| cola | dev | mcc | 60.00 ± 5.77 | 20.00 ± 5.77 | +40.00 ± 8.16 | better |"
+    assert row in results_table.markdown(ours).splitlines()
+    results_file.write(str(tmp_path), ours)
+    assert "fresh" not in (tmp_path / "results.json").read_text(), "the control has its own file"
+
+
+def test_a_control_with_other_examples_is_pointed_out():
+    fresh = run_results.Results("fresh", [task("cola", [0.1], examples={"train": 8551, "dev": 99})])
+    ours = run_results.Results("ours", [task("cola", [0.5])], control=fresh)
+    assert results_table.all_notes(ours)[-1] == (
+        "cola has other examples than in fresh, so its scores do not compare: 1,043 of dev here and"
+        " 99 there"
+    )
 
 
 # --- the page ---------------------------------------------------------------------------------
@@ -260,7 +278,8 @@ def test_two_results_are_held_against_each_other(tmp_path):
 
 def test_the_page_is_one_file_that_follows_light_and_dark(tmp_path, three):
     control = run_results.Results("fresh", [task("cola", [0.05, 0.02, 0.1])])
-    page_lib.write(str(tmp_path / "results.html"), three, control)
+    three = dataclasses.replace(three, control=control)
+    page_lib.write(str(tmp_path / "results.html"), three)
     page = (tmp_path / "results.html").read_text()
     assert page.startswith("<!doctype html>") and page.endswith("</html>\n")
     assert "prefers-color-scheme:dark" in page
@@ -292,7 +311,7 @@ def test_a_page_without_a_task_or_a_curve_is_whole(tmp_path):
 def test_names_are_text_and_never_tags(tmp_path):
     failed = task("$x_<i>", [0.5, 0.52, 0.54, 0.0, 0.53], notes=["<u>"])
     odd = run_results.Results("<b>&", [failed], device="<s>")
-    page_lib.write(str(tmp_path / "p.html"), odd, odd)
+    page_lib.write(str(tmp_path / "p.html"), dataclasses.replace(odd, control=odd))
     page = (tmp_path / "p.html").read_text()
     assert "far below" in page
     for tag in ("<b>&", "<i>", "<u>", "<s>"):

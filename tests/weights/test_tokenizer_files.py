@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tokenizer files give the ids of training, in several scripts, and come back as they were."""
 
+import io
 import json
+import unicodedata
 
 import numpy as np
 import pytest
+import sentencepiece
 import tokenizers
+from sentencepiece import sentencepiece_model_pb2
 
+from electra_jax.data import vocabulary
 from electra_jax.weights.formats import tokenizer_files
 from support.many_scripts import KINDS, LINES, made
 
@@ -33,6 +38,84 @@ def test_ids_are_those_of_training_in_every_script(words, folder):
         if fast.encode(line, add_special_tokens=False).ids != ids.tolist()
     ]
     assert differ == []
+
+
+def differing(words, lines):
+    """The lines whose ids from the files are not those of training, with both cuts."""
+    fast, found = tokenizer_files.fast(words), []
+    for line, ids in zip(lines, words.encode(lines)):
+        there = fast.encode(line, add_special_tokens=False)
+        if there.ids != ids.tolist():
+            found.append((line, [words.piece(n) for n in ids], there.tokens))
+    return found
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_marks_stay_behind_the_letters_that_change(lower_case):
+    """Text of decomposed letters, and capitals with a mark for which there is no single letter."""
+    words = made("sentencepiece", lower_case=lower_case, strip_accents=False)
+    decomposed = [unicodedata.normalize("NFD", line) for line in LINES]
+    assert differing(words, [*decomposed, "О\u0301сень За\u0301мок", "Ẹ\u0300kọ́ Ọ\u0300rọ̀"]) == []
+
+
+def test_a_mask_that_takes_the_blank_before_it_still_does():
+    content = json.loads(made("tokenizer_json").native)
+    mask = next(token for token in content["added_tokens"] if token["content"] == "<mask>")
+    mask["lstrip"] = True
+    own = vocabulary.Vocabulary("tokenizer_json", json.dumps(content).encode(), False, False)
+    written = tokenizer_files.fast(own).encode("the <mask> fox", add_special_tokens=False).tokens
+    assert " <mask>" in written and "Ġ" not in written
+
+
+def own_model(**options):
+    """The bytes of a SentencePiece model that somebody trained with other options."""
+    model, symbols = io.BytesIO(), "[CLS],[SEP],[MASK]"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES * 5), model_writer=model, model_type="unigram", num_threads=1,
+        pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, pad_piece="[PAD]", unk_piece="[UNK]",
+        control_symbols=symbols, minloglevel=2, **{"vocab_size": 440} | options,
+    )  # fmt: skip
+    return model.getvalue()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"remove_extra_whitespaces": False},
+        {"add_dummy_prefix": False},
+        {"normalization_rule_name": "nfkc"},
+        {"normalization_rule_name": "identity"},
+    ],
+)
+def test_a_model_with_rules_of_its_own_is_written_with_them(options):
+    words = vocabulary.Vocabulary("sentencepiece", own_model(**options), False, False)
+    blanks = ["  two  blanks  ", " x", "x ", "\tx\t", "\u00a0x\u00a0", "a\u3000b\u3000", "\x85"]
+    assert differing(words, LINES + blanks) == []
+
+
+def test_bytes_of_unknown_letters_are_letters_again():
+    model = own_model(byte_fallback=True, vocab_size=700)
+    words = vocabulary.Vocabulary("sentencepiece", model, False, False)
+    fast = tokenizer_files.fast(words)
+    text = "Ⰰ ⰁⰂ"
+    assert differing(words, [text]) == []
+    assert fast.decode(fast.encode(text, add_special_tokens=False).ids) == text
+
+
+def with_unused_pieces(model):
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    proto.pieces[-1].type = 5
+    return proto.SerializeToString()
+
+
+@pytest.mark.parametrize("kind", ["blanks at the ends of words", "unused pieces"])
+def test_a_model_that_the_files_cannot_express_is_refused(tmp_path, kind):
+    model = own_model(treat_whitespace_as_suffix=kind.startswith("blanks"))
+    model = with_unused_pieces(model) if kind.startswith("unused") else model
+    words = vocabulary.Vocabulary("sentencepiece", model, False, False)
+    with pytest.raises(ValueError, match=f"with {kind} cannot be written.*--to=orbax"):
+        tokenizer_files.write(words, str(tmp_path / "out"), limit=64)
+    assert not (tmp_path / "out").exists()
 
 
 def test_rows_begin_and_end_as_in_training(words, folder):

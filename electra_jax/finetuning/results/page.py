@@ -2,7 +2,8 @@
 """The results of fine-tuning as one HTML file that needs no other file.
 
     Results  ->  header, warnings  ->  scores by task  ->  where the seeds ended
-             ->  curves of every seed                  ->  how each task was trained, notes
+             ->  beside the control, curves of every seed
+             ->  how each task was trained, notes
              ->  settings that differ from configs/finetune.py, cost, environment
     Progress ->  what is done now and what is left; an open page loads itself again until the end
 
@@ -25,26 +26,20 @@ from electra_jax.report import drawing, rendering, style
 def write(
     path: str,
     results: run_results.Results,
-    control: run_results.Results | None = None,
     progress: progress_lib.Progress | None = None,
 ) -> None:
     """Writes the page to `path`. A failure never leaves half a file.
 
     Args:
-      control: results to compare with, task by task.
       progress: of the command that makes these results; None if it has ended.
     """
-    drawing.write_whole(path, html(results, control, progress).encode())
+    drawing.write_whole(path, html(results, progress).encode())
 
 
 _ENVIRONMENT = rendering.environment(pathlib.Path(__file__).parent / "templates")
 
 
-def html(
-    results: run_results.Results,
-    control: run_results.Results | None = None,
-    progress: progress_lib.Progress | None = None,
-) -> str:
+def html(results: run_results.Results, progress: progress_lib.Progress | None = None) -> str:
     """The whole page; see `write`."""
     facts = results_table.facts(results)
     if results.glue_average is not None:
@@ -52,7 +47,7 @@ def html(
             f"GLUE average of {len(run_results.GLUE)} medians: {100 * results.glue_average:.2f}"
         )
     curves = [page_charts.curves(task) for task in _drawn(results, progress)]
-    settings = results.settings
+    settings, control = results.settings, results.control
 
     return _ENVIRONMENT.get_template("finetuning.html.j2").render(
         title=f"Fine-tuning: {results.name}",
@@ -71,8 +66,9 @@ def html(
         scores=_scores(results),
         label_head=results_table.LABEL_HEAD,
         label_tables=results_table.label_tables(results),
-        rungs=page_charts.ends(results, control),
-        against=[] if control is None else _against(results, control),
+        rungs=page_charts.ends(results),
+        against=_against(results),
+        comparison=results_table.COMPARISON,
         curves=[charts for charts in curves if charts],
         training=[_training(task) for task in results.tasks],
         notes=results_table.all_notes(results),
@@ -144,20 +140,13 @@ def _scores(results: run_results.Results) -> list[dict[str, Any]]:
     return rows
 
 
-def _against(results: run_results.Results, control: run_results.Results) -> list[dict[str, str]]:
-    """Both means and their difference, for each task and split that both results have."""
+def _against(results: run_results.Results) -> list[dict[str, str]]:
+    """The rows of `results_table.comparison_rows`, the verdict with its colour."""
+    marks = {"better": "good", "worse": "bad"}
+    names = ("task", "split", "metric", "first", "second", "difference", "verdict")
     return [
-        {
-            "task": row.task,
-            "split": row.split,
-            "metric": row.metric,
-            "first": results_table.with_error(row.metric, row.first.mean, row.first.error),
-            "second": results_table.with_error(row.metric, row.second.mean, row.second.error),
-            "difference": results_table.signed(row.metric, row.difference),
-            "verdict": row.difference.verdict,
-            "mark": {"better": "good", "worse": "bad"}.get(row.difference.verdict, "muted"),
-        }
-        for row in run_results.compare(results, control)
+        dict(zip(names, row)) | {"mark": marks.get(row[-1], "muted")}
+        for row in results_table.comparison_rows(results)[1:]
     ]
 
 

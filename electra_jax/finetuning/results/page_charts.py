@@ -52,9 +52,9 @@ def curves(task: run_results.TaskResult) -> list[charts.Chart]:
     return [_curve_chart(panel) for panel in _panels(task)]
 
 
-def ends(results: run_results.Results, control: run_results.Results | None) -> charts.Chart | None:
+def ends(results: run_results.Results) -> charts.Chart | None:
     """Where the seeds ended, in one chart for all tasks; None if there is nothing to show."""
-    rungs = _rungs(results, control)
+    rungs = _rungs(results)
     return _rungs_chart(rungs) if rungs else None
 
 
@@ -180,9 +180,9 @@ class _Rung:
     control: run_results.TaskResult | None
 
 
-def _rungs(results: run_results.Results, control: run_results.Results | None) -> list[_Rung]:
+def _rungs(results: run_results.Results) -> list[_Rung]:
     """One rung per dev split whose main metric is better if higher, so that all share a scale."""
-    others = {task.task: task for task in control.tasks} if control is not None else {}
+    others = {task.task: task for task in results.control.tasks} if results.control else {}
     return [
         _Rung(
             task.task if len(task.splits) == 1 else f"{task.task} {split.removeprefix('dev_')}",

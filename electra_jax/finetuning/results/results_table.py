@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results as a table: lines for a console, a Markdown document, rows for the page.
 
-    Results  ->  table_rows  ->  text (console), markdown (results.md), `page.py` (results.html)
+    Results  ->  table_rows, comparison_rows  ->  text (console), markdown (results.md),
+                                                  `page.py` (results.html)
 
 Tables show shares and correlations in hundredths, as papers print them; `mse` keeps its unit.
 """
@@ -18,6 +19,10 @@ from electra_jax.report import means, style
 
 HEAD = ("task", "split", "metric", "median", "mean ± sd", "best", "n", "guess")
 LABEL_HEAD = ("label", "F1, mean ± sd", "precision", "recall", "examples")
+COMPARISON = (
+    "Mean ± standard error over seeds. A difference below two standard errors of both is not"
+    " resolved: these seeds do not tell it from luck."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,8 +111,33 @@ def _label_row(task, split, label) -> list[str]:
     ]
 
 
+def comparison_rows(results: run_results.Results) -> list[tuple[str, ...]]:
+    """The heads of a table of the results beside their control, and its rows, as text.
+
+    A row has both means and their difference, for each task and dev split that both have. Empty
+    without a control.
+    """
+    control = results.control
+    if control is None:
+        return []
+    head = ("task", "split", "metric", results.name, control.name, "difference", "")
+    rows = [
+        (
+            row.task,
+            row.split,
+            row.metric,
+            with_error(row.metric, row.first.mean, row.first.error),
+            with_error(row.metric, row.second.mean, row.second.error),
+            signed(row.metric, row.difference),
+            row.difference.verdict,
+        )
+        for row in run_results.compare(results, control)
+    ]
+    return [head, *rows]
+
+
 def text(results: run_results.Results) -> str:
-    """The table, warnings and notes for a console."""
+    """The table, the comparison with a control, warnings and notes for a console."""
     table, before = [list(HEAD)], None
     for row in table_rows(results):
         place = (row.task, row.split)
@@ -125,6 +155,9 @@ def text(results: run_results.Results) -> str:
             "",
             f"GLUE average of {len(run_results.GLUE)} medians {100 * results.glue_average:.2f}",
         ]
+    if results.control is not None:
+        lines += ["", *console_table.lines(comparison_rows(results), right=range(3, 6))]
+        lines += ["", COMPARISON]
     lines += [
         f"WARNING: {task.task}, seed {seed}: {words}"
         for task in results.tasks
@@ -135,7 +168,7 @@ def text(results: run_results.Results) -> str:
 
 
 def markdown(results: run_results.Results) -> str:
-    """The table, warnings and notes as a Markdown document."""
+    """The table, the comparison with a control, warnings and notes as a Markdown document."""
     lines = [f"# Fine-tuning: {results.name}", ""]
     lines += ["; ".join(facts(results)) + ".", ""] if facts(results) else []
 
@@ -163,6 +196,10 @@ def markdown(results: run_results.Results) -> str:
             "",
             f"GLUE average of {len(run_results.GLUE)} medians: {100 * results.glue_average:.2f}.",
         ]
+
+    if results.control is not None:
+        lines += ["", f"## Against {results.control.name}", ""]
+        lines += [*_markdown_table(comparison_rows(results), left=3), "", COMPARISON]
 
     warnings = [(task.task, *one) for task in results.tasks for one in task.warnings]
     if warnings:
@@ -216,7 +253,7 @@ def facts(results: run_results.Results) -> list[str]:
 
 
 def all_notes(results: run_results.Results) -> list[str]:
-    """The notes of the results, then of the tasks, then a note on checkpoints chosen by dev."""
+    """The notes of the results, of the tasks, on checkpoints chosen by dev, on the control."""
     notes = list(results.notes)
     notes += [f"{task.task}: {note}" for task in results.tasks for note in task.notes]
     chosen = [task.task for task in results.tasks if task.choice == "best"]
@@ -225,6 +262,8 @@ def all_notes(results: run_results.Results) -> list[str]:
             f"{', '.join(chosen)}: each seed's best checkpoint on the dev split that scores it,"
             " which flatters; the published protocol takes the last"
         )
+    if results.control is not None:
+        notes += run_results.unlike_examples(results, results.control)
     return notes
 
 

@@ -122,6 +122,7 @@ class Results:
     environment: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of the last command
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     notes: Sequence[str] = ()
+    control: "Results | None" = None  # to compare with; it is not part of results.json
 
     @property
     def device_hours(self) -> float | None:
@@ -168,3 +169,21 @@ def compare(first: Results, second: Results) -> list[SplitComparison]:
             apart = statistics_lib.difference(task.main, *pair)
             rows.append(SplitComparison(task.task, split, task.main, ours, theirs, apart))
     return rows
+
+
+def unlike_examples(first: Results, second: Results) -> list[str]:
+    """A note for each task whose counts of examples differ: its scores do not compare."""
+    others, notes = {task.task: task for task in second.tasks}, []
+    for task in first.tasks:
+        known = others[task.task].examples if task.task in others else {}
+        unlike = [
+            f"{count:,} of {split} here and {known[split]:,} there"
+            for split, count in task.examples.items()
+            if known.get(split, count) != count
+        ]
+        if unlike:
+            notes.append(
+                f"{task.task} has other examples than in {second.name}, so its scores do not"
+                f" compare: {', '.join(unlike)}"
+            )
+    return notes

@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 from electra_jax import config as config_lib
 from electra_jax.core import meshes
 from electra_jax.finetuning import config as finetuning_config
+from electra_jax.finetuning.results import run_results
 from electra_jax.finetuning.tasks import task as task_lib
 from electra_jax.finetuning.tuning import datasets, encoders, rates, tuning_step
 from electra_jax.model import task_heads
@@ -32,6 +33,7 @@ class Session:
     folder: str  # of the results, in it
     mesh: Mesh
     encoder: encoders.LoadedEncoder
+    control: run_results.Results | None = None  # to compare with
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,10 +11,11 @@
 A seed is finished when its seed.json exists, which is written last and atomically.
 """
 
+import dataclasses
 import glob
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -27,6 +28,7 @@ from electra_jax.finetuning.tuning import datasets
 from electra_jax.report import drawing
 from electra_jax.workdir import metadata
 
+_RESULTS = "results.json"
 _GLUE_SPLITS = {"test": "", "test_matched": "_matched", "test_mismatched": "_mismatched"}
 
 
@@ -213,7 +215,7 @@ def write_predictions(
 
 def earlier(folder: str) -> list[run_results.TaskResult]:
     """The results of earlier commands in the folder, of tasks whose seeds are still there."""
-    path = os.path.join(folder, "results.json")
+    path = os.path.join(folder, _RESULTS)
     try:
         tasks = results_file.load(path).tasks if os.path.exists(path) else ()
     except ValueError as error:
@@ -225,6 +227,51 @@ def earlier(folder: str) -> list[run_results.TaskResult]:
         return glob.glob(f"{escaped}/**/seed_*/seed.json", recursive=True)
 
     return [task for task in tasks if has_seeds(task)]
+
+
+def control(folder: str, asked: str, names: Sequence[str]) -> run_results.Results:
+    """The results of another fine-tuning, to compare with.
+
+    Args:
+      folder: of the fine-tuning that is compared, WORKDIR/finetune/NAME.
+      asked: the name of another one in the same workdir, or a folder with results.json.
+      names: the tasks that are compared.
+
+    Raises ConfigError, one line, if there are no results, or those of none of the tasks.
+    """
+    around = os.path.dirname(folder)
+    place = next((p for p in (os.path.join(around, asked), asked) if _has_results(p)), None)
+    if place is None:
+        found = sorted(glob.glob(f"{glob.escape(around)}/*/{_RESULTS}"))
+        others = ", ".join(os.path.basename(os.path.dirname(path)) for path in found)
+        known = f", which has {others}," if found else ""
+        raise config_lib.ConfigError(
+            f"--control={asked}: there are no results of that name in {around}{known} nor in a"
+            " folder of that name; give the config.name of another fine-tuning of this workdir, or"
+            " its folder"
+        )
+    if os.path.realpath(place) == os.path.realpath(folder):
+        raise config_lib.ConfigError(
+            f"--control={asked} is this fine-tuning itself; give another one as the control, or"
+            " --config.name=OTHER to tune anew"
+        )
+
+    try:
+        results = results_file.load(os.path.join(place, _RESULTS))
+    except ValueError as error:
+        raise config_lib.ConfigError(f"--control={asked}: {error}") from error
+    tasks = [task.task for task in results.tasks]
+    if not set(tasks) & set(names):
+        raise config_lib.ConfigError(
+            f"--control={asked} has results of {', '.join(tasks) or 'no task'}, and not of"
+            f" {', '.join(names)}; tune the same tasks with both"
+        )
+    alike = results.name == os.path.basename(folder)
+    return dataclasses.replace(results, name=place) if alike else results
+
+
+def _has_results(folder):
+    return os.path.exists(os.path.join(folder, _RESULTS))
 
 
 def write_results(folder: str, whole: run_results.Results) -> None:

@@ -168,6 +168,7 @@ def results(
         minutes=minutes,
         environment=environment.of_this_start(),
         settings=config_lib.flatten(session.config),
+        control=session.control,
     )
 
 

@@ -37,18 +37,25 @@ from electra_jax.finetuning.tuning import (
 from electra_jax.host import cluster, compile_cache, lock, logs, safe_files, staging
 
 
-def fine_tune(config, workdir: str | os.PathLike) -> shown_results.ShownResults:
+def fine_tune(
+    config, workdir: str | os.PathLike, control: str | os.PathLike | None = None
+) -> shown_results.ShownResults:
     """Does the same for a program or a notebook; see `electra_jax.fine_tune`."""
     if not isinstance(config, finetuning_config.Config):
         config = finetuning_config.parse(config)
     logs.show()
-    return shown_results.of(run(config, os.fspath(workdir)))
+    return shown_results.of(run(config, os.fspath(workdir), control and os.fspath(control)))
 
 
-def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
+def run(
+    config: finetuning_config.Config, workdir: str, control: str | None = None
+) -> run_results.Results:
     """Fine-tunes what is not finished yet; writes all results and returns them.
 
     Those of other tasks that earlier commands have tuned in the same folder are among them.
+
+    Args:
+      control: another fine-tuning to compare with, by its name in the same workdir or its folder.
 
     Raises ConfigError, CheckpointError or ValueError, each one line with the remedy.
     """
@@ -73,7 +80,8 @@ def run(config: finetuning_config.Config, workdir: str) -> run_results.Results:
         stack.enter_context(staging.locked(workdir, folder, what))
         stack.enter_context(logs.file(os.path.join(folder, "log.txt")))
         compile_cache.keep()
-        session = choices.Session(config, workdir, folder, mesh, encoder)
+        compared = run_folder.control(folder, control, names) if control else None
+        session = choices.Session(config, workdir, folder, mesh, encoder, compared)
         run_folder.check_settings(folder, config, encoder.identity, encoder.step)
         _check_needed(session, names)
 

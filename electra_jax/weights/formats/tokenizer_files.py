@@ -145,9 +145,16 @@ def _refuse_edited(folder, copy):
 def fast(vocabulary: vocabulary_lib.Vocabulary) -> tokenizers.Tokenizer:
     """Returns a tokenizer of the library `tokenizers` that makes [CLS] A [SEP] B [SEP]."""
     made = _MAKERS[vocabulary.kind](vocabulary)
+    native = {token.content: token for token in made.get_added_tokens_decoder().values()}
     for role in _ROLES:
         piece = vocabulary.piece(getattr(vocabulary, f"{role}_id"))
-        made.add_special_tokens([tokenizers.AddedToken(piece, special=True, normalized=False)])
+        blanks = {  # which a byte-level [MASK] often takes with it
+            name: getattr(native[piece], name)
+            for name in ("lstrip", "rstrip", "single_word")
+            if piece in native
+        }
+        token = tokenizers.AddedToken(piece, special=True, normalized=False, **blanks)
+        made.add_special_tokens([token])
 
     cls, sep = vocabulary.piece(vocabulary.cls_id), vocabulary.piece(vocabulary.sep_id)
     made.post_processor = processors.TemplateProcessing(
@@ -160,8 +167,9 @@ def fast(vocabulary: vocabulary_lib.Vocabulary) -> tokenizers.Tokenizer:
 
 _ROLES = ("pad", "unk", "cls", "sep", "mask")
 _UNIGRAM = 1  # these three are numbers of sentencepiece_model.proto
-_CONTROL, _USER_DEFINED = 3, 4
+_CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
 _SPACE = "▁"
+_ASIDE = "\ue130"  # of Unicode's private use: stands for a letter that a step must not change
 
 
 def _wordpiece(vocabulary):
@@ -188,6 +196,14 @@ def _sentencepiece(vocabulary):
             f"a SentencePiece model of the kind {kind!r} cannot be written as {TOKENIZER}, only a"
             " unigram one; try --to=orbax, which carries the model itself"
         )
+    if trainer.treat_whitespace_as_suffix or any(piece.type == _UNUSED for piece in model.pieces):
+        what = (
+            "blanks at the ends of words" if trainer.treat_whitespace_as_suffix else "unused pieces"
+        )
+        raise ValueError(
+            f"a SentencePiece model with {what} cannot be written as {TOKENIZER}: it would cut text"
+            " otherwise; try --to=orbax, which carries the model itself"
+        )
 
     pieces = [(piece.piece, piece.score) for piece in model.pieces]
     made = tokenizers.Tokenizer(
@@ -199,17 +215,36 @@ def _sentencepiece(vocabulary):
         # NFC after stripping, since the rules below would not compose Hangul syllables again.
         marks = tokenizers.Regex(r"\p{Mn}")
         steps += [normalizers.NFD(), normalizers.Replace(marks, ""), normalizers.NFC()]
+    elif "nfkc" in rules.name:
+        # `Precompiled` replaces a grapheme by what it has for the beginning of it, so it would lose
+        # the marks behind a letter that changes. After these steps hardly a letter does.
+        steps.append(normalizers.NFC())
+        if rules.name.endswith("_cf"):  # which leaves a capital i with its dot as it is
+            aside, back = ("İ", _ASIDE), (_ASIDE, "İ")
+            steps += [
+                normalizers.Replace(*aside),
+                normalizers.Lowercase(),
+                normalizers.Replace(*back),
+            ]
 
     if rules.precompiled_charsmap:
         steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
     if rules.remove_extra_whitespaces:
-        steps += [normalizers.Replace(tokenizers.Regex(" {2,}"), " "), normalizers.Strip()]
+        # SentencePiece strips blanks only, and `Strip` all white space.
+        blanks = (r" {2,}", " "), (r"\A +| +\z", "")
+        steps += [normalizers.Replace(tokenizers.Regex(found), put) for found, put in blanks]
+    elif rules.add_dummy_prefix:  # before a blank, too, where Metaspace puts none
+        steps.append(normalizers.Prepend(" "))
     if steps:
         made.normalizer = normalizers.Sequence(steps)
 
     scheme = "always" if rules.add_dummy_prefix else "never"
-    made.pre_tokenizer = pre_tokenizers.Metaspace(_SPACE, prepend_scheme=scheme, split=False)
+    ahead = scheme if rules.remove_extra_whitespaces else "never"  # the rules have put it there
+    made.pre_tokenizer = pre_tokenizers.Metaspace(_SPACE, prepend_scheme=ahead, split=False)
     made.decoder = decoders.Metaspace(_SPACE, prepend_scheme=scheme, split=False)
+    if trainer.byte_fallback:
+        steps = [made.decoder, decoders.ByteFallback(), decoders.Fuse()]
+        made.decoder = decoders.Sequence(steps)
 
     for piece in model.pieces:
         if piece.type == _CONTROL:  # text never gives such a token
