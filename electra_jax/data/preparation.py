@@ -26,7 +26,6 @@ another source stays (`units.with_both_splits`; docs/data.md).
 import concurrent.futures
 import contextlib
 import dataclasses
-import errno
 import functools
 import os
 import shutil
@@ -57,7 +56,6 @@ from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import bucket_lock, causes, lock, staging
 
 _LOCK = "prepare.lock"
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Watcher(Protocol):
@@ -159,7 +157,7 @@ def in_words(plan: planning.DataPlan) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _NO_SPACE:
+        if not causes.disk_full(error):
             raise
         raise causes.MayPass(
             f"no space left for {plan.folder}; free some or set data.dir, then run again: it"

@@ -2,8 +2,11 @@
 """Why an error came about: libraries wrap the real one several times.
 
 `of` finds the real one; `written_for_user` says whether its message is enough, and `may_pass`
-whether the same command may succeed later.
+whether the same command may succeed later. `disk_full` recognises a full disk in any of them.
 """
+
+import errno
+import os
 
 
 class MayPass(ValueError):
@@ -34,6 +37,19 @@ def may_pass(error: BaseException) -> bool:
     Causes count too, because another module may have raised the error again with its own message.
     """
     return any(isinstance(cause, MayPass) for cause in of(error))
+
+
+def disk_full(error: BaseException) -> bool:
+    """Returns whether a disk or a quota was full.
+
+    Errors of tensorstore, safetensors and tokenizers carry no error number, so their text is
+    searched too.
+    """
+    full = (errno.ENOSPC, errno.EDQUOT)
+    return any(
+        getattr(cause, "errno", None) in full or any(os.strerror(n) in str(cause) for n in full)
+        for cause in of(error)
+    )
 
 
 def written_for_user(error: BaseException) -> bool:

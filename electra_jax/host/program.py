@@ -19,6 +19,7 @@ def name(called: Sequence[str] | None = None) -> str:
 
 def command(asked: str, called: Sequence[str] | None = None) -> str:
     """Returns the call of the command `asked`, such as 'main', in the form used for this program.
+
     That is 'electra-jax main', 'python -m electra_jax main' or, also for a program of the reader's
     own, 'python -m electra_jax.main'.
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lower bounds on the hours and chip-hours of a run, computed without compiling.
+
     configuration -> operations of a step, bytes of gradients     (`work`, traced, not compiled)
     work, chips, slices -> floor of a step -> hours, chip-hours    (`floor`)
 

@@ -9,7 +9,6 @@ first three before anything is written.
 
 import contextlib
 import dataclasses
-import errno
 import json
 import os
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from absl import logging
 from electra_jax import config as config_lib
 from electra_jax.config import fields
 from electra_jax.data import planning, text
-from electra_jax.host import buckets, lock, processes, safe_files, staging
+from electra_jax.host import buckets, causes, lock, processes, safe_files, staging
 from electra_jax.report import writers
 from electra_jax.training import errors
 from electra_jax.weights import starting_weights, warm_start
@@ -46,7 +45,7 @@ def full_disk_in_words(workdir: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not causes.disk_full(error):
             raise
         raise errors.TrainingError(
             f"no space left for {error.filename or workdir}; free some and run the same command"
@@ -87,6 +86,7 @@ def _as_it_began(config, workdir):
 
 def check_names(section: fields.Data) -> None:
     """Raises ValueError, one line, if `data.source`, `data.vocab` or `data.dir` is malformed.
+
     Looks at no file and asks no server.
     """
     prepared_data.check_folder(section)

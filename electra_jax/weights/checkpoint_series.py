@@ -242,7 +242,7 @@ class Checkpoints:
         def check():
             if self._failure is None:
                 return
-            if _is_full(self._failure):
+            if causes.disk_full(self._failure):
                 raise OSError(errno.ENOSPC, "no space left", self._directory)
             raise metadata.NotSaved(
                 f"the first checkpoint of this run could not be saved in {self._directory}, so the"
@@ -365,16 +365,4 @@ def _not_saved(error, handled=None):
     return (
         f"checkpoint not saved ({metadata.reason(error, handled)}); once its cause is mended, the"
         " same command goes on from the newest good checkpoint"
-    )
-
-
-def _is_full(error: BaseException) -> bool:
-    """Returns True if a disk or a quota was full.
-
-    Errors of tensorstore carry no error number, so their text is searched too.
-    """
-    full = (errno.ENOSPC, errno.EDQUOT)
-    return any(
-        getattr(cause, "errno", None) in full or any(os.strerror(n) in str(cause) for n in full)
-        for cause in causes.of(error)
     )

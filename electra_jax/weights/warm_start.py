@@ -54,6 +54,10 @@ def state(run: starting_weights.Beginning) -> train_step.TrainState:
         source = starting_weights.open("init.from", run)
         taken = _main_network(run, source, leaves)
     ours = set(taken)  # parameters whose moments init.from has, not those of another source
+    if source:
+        its_tables = _tables_of_its_generator(run, source, taken, leaves)
+        taken |= its_tables
+        ours -= set(its_tables)
 
     if init.generator_from:
         other = starting_weights.open("init.generator_from", run)
@@ -63,6 +67,8 @@ def state(run: starting_weights.Beginning) -> train_step.TrainState:
         ours -= set(its_generator)
     elif source:
         taken |= _missing_generator(run, source, taken, leaves)
+    if source:
+        _log_what_is_taken(source, taken, leaves, init)
     if init.optimizer == "restored":
         moments = _with_moments(run, source, moments, ours, leaves)
 
@@ -93,6 +99,7 @@ def check_shapes(config: config_lib.Config) -> None:
             for path in fresh:
                 if path.startswith(_TRUNKS) or path in found:
                     _check_shape(named, path, found, fresh)
+            _warn_of_other_attention(named, shape.discriminator, ours.discriminator)
         # A generator that is not taken as it is becomes the lowest layers of the main network.
         if theirs and has_generator and init.missing_generator == "discriminator":
             if not _same_encoder(theirs, leaves):
@@ -106,6 +113,22 @@ def check_shapes(config: config_lib.Config) -> None:
         if theirs and _has(theirs, f"{prefix}encoder/"):
             for path in _encoder_paths(leaves):
                 _check_generator(named, path, theirs.get(prefix + path), leaves)
+
+
+def _warn_of_other_attention(named, theirs, ours):
+    """Warns if layers of the same shapes see other places of a row than those of the weights."""
+    if theirs.positions != ours.positions:
+        return  # the tables differ, which is reported with what is taken
+    names = ["rotary_base"] if ours.positions == "rotary" else []
+    names += ["local_window"]
+    names += ["global_every"] if theirs.local_window and ours.local_window else []
+    for name in names:
+        there, here = getattr(theirs, name), getattr(ours, name)
+        if there != here:
+            logging.warning(
+                "%s was trained with model.%s=%s, and this run has %s: at first the same weights"
+                " compute something else", named, name, f"{there:,}", f"{here:,}",
+            )  # fmt: skip
 
 
 def _ahead(setting, path):
@@ -182,16 +205,22 @@ def _main_network(run, source, fresh):
             continue
         _check_shape(source.named, path, found, fresh)
 
-    taken |= _own_generator(run, source, found, fresh)
-    left = _fresh_parts(fresh, taken)
-    logging.info("starting from the weights of %s%s", source.named, left)
+    return taken | _own_generator(run, source, found, fresh)
+
+
+def _log_what_is_taken(source, taken, fresh, init):
+    """Logs what of a run is taken from `init.from`, what stays fresh and what is lost."""
+    logging.info("starting from the weights of %s%s", source.named, _fresh_parts(fresh, taken))
 
     # Heads and generators that have no place here change nothing in what the others compute. Any
     # other parameter left behind does, so it is reported.
+    other_head = _head_kind(source.params, "discriminator/") != _head_kind(fresh, "discriminator/")
     no_loss = ("discriminator/head/",) if other_head else ()
-    same_head = _head_kind(fresh, "generator/") == _head_kind(found, "generator/")
-    if not _has(fresh, "generator/") or not same_head:
+    same_head = _head_kind(fresh, "generator/") == _head_kind(source.params, "generator/")
+    if not _has(fresh, "generator/") or not same_head or init.generator_from:
         no_loss += ("generator/",)
+    if _has(fresh, "discriminator/embeddings_delta/"):
+        no_loss += ("generator/embeddings/",)  # became the tables, or their generator is not taken
     behind = sorted(
         path
         for path in source.params.keys() - fresh.keys()
@@ -202,7 +231,6 @@ def _main_network(run, source, fresh):
             "%s: no place here for %s; what they did there is lost: look at model.sharing and the"
             " other settings of model", source.named, ", ".join(behind[:5]),
         )  # fmt: skip
-    return taken
 
 
 def _any_vocabulary(config):
@@ -255,8 +283,26 @@ def _own_generator(run, source, found, fresh):
     return taken
 
 
+def _tables_of_its_generator(run, source, taken, fresh):
+    """Tables of the source's generator and the deltas to its main network's, for a run with gdes.
+
+    An export of such a run has both tables, each as its network reads it. {} if this run has no
+    deltas, or if the source's generator has no tables of its own or is not taken.
+    """
+    if not _has(fresh, "discriminator/embeddings_delta/") or not _has(taken, _ENCODER):
+        return {}
+    own = {
+        path.removeprefix("generator/"): x
+        for path, x in source.params.items()
+        if path.startswith("generator/embeddings/")
+    }
+    tables = _fitted(run, source, own, fresh)
+    return tables | _deltas_kept(run, taken, tables, fresh)
+
+
 def _deltas_kept(run, taken, generator, fresh):
     """Deltas, by path, that keep the main network of `init.from` beside the generator's tables.
+
     With gdes the main network reads the sum of the generator's tables and of its own deltas, so the
     deltas take up the difference. Without, a warning says that its tables were replaced.
     """

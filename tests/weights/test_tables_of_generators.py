@@ -17,7 +17,7 @@ from electra_jax.core import batch as batch_lib
 from electra_jax.core import trees
 from electra_jax.model import networks
 from electra_jax.step import plans
-from electra_jax.weights import starting_weights, warm_start
+from electra_jax.weights import exporting, reading, starting_weights, warm_start
 from support import workdirs
 
 DETECTION = "replaced_token_detection"
@@ -38,9 +38,9 @@ def words(tmp_path_factory):
 def made(words, tmp_path_factory):
     """Makes a workdir of random weights: (path, shapes, parameters)."""
 
-    def make(name, sharing):
+    def make(name, sharing, **changes):
         path = tmp_path_factory.mktemp(name) / "run"
-        settings = ALIKE | dict(objective__name=name, model__sharing=sharing)
+        settings = ALIKE | dict(objective__name=name, model__sharing=sharing) | changes
         config, params = workdirs.made(path, words, **settings)
         return str(path), plans.networks_config(config, words.size), params
 
@@ -120,3 +120,45 @@ def test_without_deltas_a_warning_says_whose_tables_are_lost(words, detector, pr
 def test_a_generator_without_a_place_is_refused(settings, reason):
     with pytest.raises(config_lib.ConfigError, match=reason):
         workdirs.recipe(**ALIKE, init__generator_from="there", **settings)
+
+
+def test_an_export_of_a_run_with_gdes_begins_such_a_run_whole(words, made, tmp_path, caplog):
+    caplog.set_level("INFO")
+    path, theirs, before = made(DETECTION, "gdes")
+    exporting.to_hugging_face(reading.open(path), str(tmp_path / "hf"))
+    shape, params = begun(words, "gdes", from_=str(tmp_path / "hf"))
+    np.testing.assert_allclose(predictions(shape, params), predictions(theirs, before), atol=1e-5)
+    mine, whole = main_trunk(shape, params), main_trunk(theirs, before)
+    for name, x in whole.items():
+        rows = words.size if name == "embeddings/token" else None  # without padding
+        np.testing.assert_allclose(mine[name][:rows], x[:rows], atol=1e-6, err_msg=name)
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    assert f"starting from the weights of init.from={str(tmp_path / 'hf')!r}" in caplog.messages
+
+
+def test_a_generator_of_the_lowest_layers_is_not_called_fresh(words, detector, tmp_path, caplog):
+    caplog.set_level("INFO")
+    exporting.to_hugging_face(reading.open(detector[0]), str(tmp_path / "hf"), "discriminator")
+    source = str(tmp_path / "hf")
+    begun(words, "embeddings", from_=source, missing_generator="discriminator")
+    (line,) = [x for x in caplog.messages if x.startswith("starting from")]
+    assert line == f"starting from the weights of init.from={source!r}; fresh: generator/head"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"rotary_base": 100.0}, "model.rotary_base=10,000.0, and this run has 100.0"),
+        ({"local_window": 2}, "model.local_window=0, and this run has 2"),
+        ({"global_every": 5}, None),  # without a window all layers see the whole document
+        ({}, None),
+    ],
+)
+def test_layers_that_see_other_places_than_before_are_named(words, made, caplog, change, said):
+    rotary = ALIKE | dict(objective__name=DETECTION, model__positions="rotary")
+    path, *_ = made(DETECTION, "embeddings", model__positions="rotary")
+    config = workdirs.recipe(**rotary, **{f"model__{name}": x for name, x in change.items()})
+    config = dataclasses.replace(config, init=dataclasses.replace(config.init, from_=path))
+    warm_start.check_shapes(config)
+    warnings = [x.getMessage() for x in caplog.records if x.levelname == "WARNING"]
+    assert len(warnings) == bool(said) and all(said in line for line in warnings)
