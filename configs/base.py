@@ -93,7 +93,7 @@ def model() -> ml_collections.ConfigDict:
     """Two Transformer encoders with shared embeddings; by default BERT's encoder."""
     c = ml_collections.ConfigDict()
     c.embedding_size = 768  # width of the shared tables; projected to a network's own width
-    c.max_positions = 512  # rows of the table of learned positions
+    c.max_positions = 512  # rows of the table of learned positions, the longest rows possible
     c.discriminator = ml_collections.ConfigDict(  # as BERT-Base
         dict(layers=12, width=768, heads=12, feed_forward=3072)
     )
@@ -160,8 +160,8 @@ def optimizer() -> ml_collections.ConfigDict:
     # for the rest | 'lamb': for large batches, adamw scaled to the norm of each layer's weights
     c.name = "reference_adamw"
     c.learning_rate = 2e-4  # peak
-    c.gen_learning_rate = 0.0  # peak for generator and embeddings; 0: learning_rate
-    c.disc_learning_rate = 0.0  # peak for all parameters in discriminator/; 0: learning_rate
+    c.gen_learning_rate = 0.0  # peak for the generator and all it shares; 0: learning_rate
+    c.disc_learning_rate = 0.0  # peak for what is the discriminator's alone; 0: learning_rate
     c.muon_learning_rate = 0.0  # peak for the matrices that Muon updates; 0: learning_rate
     c.disc_muon_learning_rate = 0.0  # peak for those in discriminator/; 0: muon_learning_rate
     c.beta1 = 0.9  # decay of the mean of gradients

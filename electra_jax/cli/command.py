@@ -95,6 +95,7 @@ def run(
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[flag.name])
 
     try:
+        config_flag.check_values(argv)
         if (
             config_file
             and not config_flag.given_config(argv)
@@ -135,6 +136,8 @@ def _parsed(argv: Sequence[str], parse: Callable[[ConfigDict], Any]) -> tuple[An
     if "config" not in flags.FLAGS:
         return None, None
 
+    if _WORKDIR.value == "":
+        raise config_lib.ConfigError("--workdir= is empty; a shell variable may not be set")
     config_flag.override(flags.FLAGS["config"].value, keywords)
     config = parse(flags.FLAGS["config"].value)
     workdir = _WORKDIR.value or os.path.join("runs", config.name)
@@ -149,6 +152,7 @@ def run_on_paths(main: Callable[[Sequence[str]], int | None]) -> None:
     app.define_help_flags()
 
     try:
+        config_flag.check_values(argv)
         paths = flags.FLAGS(argv)[1:]
         if _WORKDIR.present:
             raise config_lib.ConfigError(f"write {_WORKDIR.value} without --workdir=")

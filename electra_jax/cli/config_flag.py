@@ -43,6 +43,17 @@ def define_config(argv: Sequence[str]) -> None:
     config_flags.DEFINE_config_file("config", None, "A configuration, such as tiny, or a file.")
 
 
+def check_values(argv: Sequence[str]) -> None:
+    """Raises ConfigError for a flag without its value, which would take the next flag for it."""
+    for arg, following in zip(argv[1:], [*argv[2:], ""]):
+        if arg == "--":
+            return
+        name = arg.lstrip("-")
+        takes_value = name == "config" or name in flags.FLAGS and not flags.FLAGS[name].boolean
+        if arg.startswith("-") and takes_value and (not following or following.startswith("--")):
+            raise config_lib.ConfigError(f"--{name} has no value; write --{name}=VALUE")
+
+
 def with_file(argv: Sequence[str]) -> list[str]:
     """Returns the command line with the file of --config in place of its name, before all flags.
 

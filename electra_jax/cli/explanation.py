@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 from electra_jax import config as config_lib
 from electra_jax.cli import config_flag
+from electra_jax.host import causes
 
 
 def explain(error: BaseException, argv: Sequence[str]) -> str:
@@ -22,7 +23,11 @@ def explain(error: BaseException, argv: Sequence[str]) -> str:
       argv: the command line.
     """
     if place := in_config_file(error, argv):
-        return f"{place}: {type(error).__name__}: {error}"
+        cause = next(cause for cause in causes.of(error) if _place(cause, argv))
+        words = cause  # a KeyError shows its text with quotes and escapes, also in another error
+        while isinstance(words, KeyError | AttributeError) and words.args:
+            words = words.args[0]
+        return f"{place}: {type(cause).__name__}: {' '.join(str(words).split())}"
 
     named = config_flag.value_of(argv, "config")
     if "has no attribute 'get_config'" in str(error) and named:
@@ -49,18 +54,27 @@ def explain(error: BaseException, argv: Sequence[str]) -> str:
 
 
 def in_config_file(error: BaseException, argv: Sequence[str]) -> str:
-    """Returns 'FILE.py, line 3' if the named configuration file raised the error; else ''."""
+    """Returns 'FILE.py, line 3' if a line of the named configuration file failed; else ''.
+
+    ml_collections raises errors of its own from those of the file.
+    """
+    return next(filter(None, (_place(cause, argv) for cause in causes.of(error))), "")
+
+
+def _place(error, argv):
+    """The line of the named configuration file in which an error came up; '' if in none."""
     named = config_flag.value_of(argv, "config").partition(":")[0]
     if not named or isinstance(error, config_lib.ConfigError):
         return ""
-
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
 
-    frames = traceback.extract_tb(error.__traceback__)
-    if frames and os.path.abspath(frames[-1].filename) == os.path.abspath(named):
-        return f"{named}, line {frames[-1].lineno}"
-    return ""
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if os.path.abspath(frame.filename) == os.path.abspath(named)
+    ]
+    return f"{named}, line {lines[-1]}" if lines else ""
 
 
 def _mistyped(override: str, tree: ConfigDict) -> str | None:

@@ -42,7 +42,14 @@ from electra_jax.config.parsing import (
     to_tree,
     typed,
 )
-from electra_jax.config.reads import ONLY_WITH, READS, WITHOUT_GENERATOR, has_use, unread
+from electra_jax.config.reads import (
+    ONLY_WITH,
+    READS,
+    WITHOUT_GENERATOR,
+    has_use,
+    shares_tables,
+    unread,
+)
 from electra_jax.configs import base  # type: ignore[attr-defined] # mypy knows no __path__
 from electra_jax.host import buckets, safe_files
 
@@ -50,8 +57,8 @@ __all__ = [
     "OBJECTIVES", "ONLY_WITH", "READS", "RESUMABLE", "SERVICES", "WITHOUT_GENERATOR", "Checkpoint",
     "Config", "ConfigError", "Data", "Evaluation", "Init", "Logging", "Mesh", "Model", "Network",
     "Objective", "Optimizer", "Schedule", "between", "completed", "declared", "differences",
-    "flatten", "has_use", "nearest", "one_of", "parse", "parse_saved", "to_json", "to_tree",
-    "typed", "unread",
+    "flatten", "has_use", "nearest", "one_of", "parse", "parse_saved", "shares_tables", "to_json",
+    "to_tree", "typed", "unread",
 ]  # fmt: skip
 
 

@@ -20,12 +20,14 @@ _PREDICTION = (*_MASKING, *_SAMPLING, "gen_weight", "mlm_weight")
 
 def _reads(objective: tuple, *others: str) -> tuple[str, ...]:
     """The paths of these fields of the section `objective`, of `others`, and of what all read."""
-    rates = ("gen_learning_rate", "disc_learning_rate", "disc_muon_learning_rate", "clip")
+    rates = ("disc_learning_rate", "disc_muon_learning_rate")
     of_all = (f"optimizer.{field}" for field in rates)
     return *(f"objective.{field}" for field in objective), *others, *of_all
 
 
-_BOTH = ("model.generator", "model.sharing")  # read if there is a generator
+_GENERATOR = ("model.generator", "model.sharing")  # read if there is a generator
+# Read if it learns.
+_BOTH = (*_GENERATOR, "optimizer.gen_learning_rate", "optimizer.clip")
 _HEAD = "model.discriminator_head"  # read if there is a discriminator
 
 # objective -> the settings that it reads, of those that not all objectives read. The same table is
@@ -35,7 +37,7 @@ READS = {
     "decoupled_detection": _reads(_DETECTION, *_BOTH, _HEAD),
     "masked_token_detection": _reads(_DETECTION, *_BOTH, _HEAD),
     "adversarial_generator": _reads(_DETECTION, *_BOTH, _HEAD),
-    "frozen_generator": _reads((*_MASKING, *_SAMPLING, "disc_weight"), *_BOTH, _HEAD),
+    "frozen_generator": _reads((*_MASKING, *_SAMPLING, "disc_weight"), *_GENERATOR, _HEAD),
     "uniform_generator": _reads((*_CHOOSING, "disc_weight"), _HEAD),
     "unigram_generator": _reads((*_CHOOSING, "disc_weight"), _HEAD),
     "electric": _reads((*_CHOOSING, "gen_weight", "disc_weight"), *_BOTH, _HEAD),
@@ -52,10 +54,6 @@ ONLY_WITH = {  # path -> (why it may have no effect, whether it has one in a con
     "objective.temperature_decay": (
         "it needs objective.first_temperature",
         lambda c: c.objective.first_temperature > 0,
-    ),
-    "optimizer.gen_learning_rate": (
-        "nothing at this rate learns",
-        lambda c: not (c.objective.name == "frozen_generator" and c.model.sharing == "gdes"),
     ),
     "optimizer.disc_muon_learning_rate": (
         "no matrix of layers that Muon updates is the discriminator's alone",
@@ -155,6 +153,11 @@ def unread(config: Config) -> list[str]:
     return lines
 
 
+def shares_tables(config: Config) -> bool:
+    """Whether a generator reads the embedding tables that the main network reads."""
+    return config.objective.name not in WITHOUT_GENERATOR and config.model.sharing != "none"
+
+
 def _has_own_layers(config):
     """Whether the layers of the main network are no other network's."""
     return config.objective.name in WITHOUT_GENERATOR or config.model.sharing != "all"
@@ -180,5 +183,5 @@ def _drops(rate, bits):
 
 def _one_network_a_phase(config):
     """Whether every phase has gradients of one network only, so that clipping is per network."""
-    two_phases = config.objective.name in ("decoupled_detection", "frozen_generator")
-    return two_phases and config.model.sharing == "gdes"
+    two_phases = config.objective.name == "decoupled_detection"
+    return two_phases and config.model.sharing in ("gdes", "none")

@@ -29,10 +29,11 @@ from electra_jax.core import trees
 class PeakRates:
     """The peaks of the learning rates."""
 
-    generator: float  # also for the embeddings
+    generator: float
     discriminator: float
     # Of the layers' matrices: (generator or shared, discriminator); None without Muon.
     matrices: tuple[float, float] | None = None
+    tables: str = "generator"  # the network that `embeddings/` belongs to
 
     @property
     def peak(self) -> float:
@@ -44,7 +45,7 @@ class PeakRates:
         rates = self.generator, self.discriminator
         if self.matrices is not None and matrix(path):
             rates = self.matrices
-        return self._share(rates[network(path) == "discriminator"])
+        return self._share(rates[network(path, self.tables) == "discriminator"])
 
     def named(self) -> dict[str, float]:
         """{metric: share of the peak} of the rates that a run logs.
@@ -155,8 +156,14 @@ def matrix(path: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     raise KeyError(f"no line of optimizer.MATRICES covers {path}")
 
 
-def network(path: str) -> str:
-    """The network that a parameter belongs to; shared parameters count as the generator's."""
+def network(path: str, tables: str) -> str:
+    """The network that a parameter belongs to; shared parameters count as the generator's.
+
+    `tables` is the network that `embeddings/` belongs to: the generator, with which they are
+    shared, or the discriminator, if no generator reads them.
+    """
+    if path.startswith("embeddings/"):
+        return tables
     return "discriminator" if path.startswith("discriminator/") else "generator"
 
 
@@ -244,7 +251,8 @@ def _clip(settings):
     clip = clip_by_global_norm(settings.clip_norm)
     if settings.clip == "joint":
         return clip
-    return optax.partition({"generator": clip, "discriminator": clip}, _by_path(network))
+    network_of = functools.partial(network, tables=settings.peaks.tables)
+    return optax.partition({"generator": clip, "discriminator": clip}, _by_path(network_of))
 
 
 def _at_own_rate(rates, updates, params=None):

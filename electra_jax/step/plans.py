@@ -380,11 +380,12 @@ def peak_rates(config: config_lib.Config) -> optimizer.PeakRates:
     chosen = config.optimizer
     # A rate at which nothing learns must not raise the peak, which is the largest of all rates.
     discriminator = chosen.disc_learning_rate or chosen.learning_rate
-    has_use = config_lib.has_use(config, "optimizer.gen_learning_rate")
+    learns = "optimizer.gen_learning_rate" in config_lib.READS[config.objective.name]
     return optimizer.PeakRates(
-        (chosen.gen_learning_rate or chosen.learning_rate) if has_use else discriminator,
+        (chosen.gen_learning_rate or chosen.learning_rate) if learns else discriminator,
         discriminator,
         matrices=_rates_of_matrices(config) if chosen.name == "muon" else None,
+        tables="generator" if config_lib.shares_tables(config) else "discriminator",
     )
 
 

@@ -10,6 +10,8 @@ read, because the run evaluates them too.
 import dataclasses
 import functools
 import os
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 
@@ -112,7 +114,7 @@ def open_workdir(
         plan=plan,
         params=restored.tree[part],
         step=restored.step,
-        longest_row=_longest_row(config, restored.metadata),
+        longest_row=longest_row(config, restored.metadata),
     )
 
 
@@ -204,11 +206,12 @@ def _restore(plan, part, directory, steps, step):
         ) from error
 
 
-def _longest_row(config, about):
-    """How many tokens of a row the trained model can read."""
-    if config.model.positions != "learned":
-        return config.model.max_positions
-    return stages.longest_row(config, about.get("rows_by_stage", ()))
+def longest_row(config: config_lib.Config, about: Mapping[str, Any]) -> int:
+    """How many tokens of a row a trained model takes; `about` are the metadata of a checkpoint."""
+    trained = stages.longest_row(config, about.get("rows_by_stage", ()))
+    if config.model.positions == "learned":  # those beyond the trained ones were never trained
+        return trained
+    return max(trained, config.model.max_positions)
 
 
 def _newest(directory, found, abstract):

@@ -104,9 +104,12 @@ class Weights:
 
     @property
     def limit(self) -> int:
-        """The largest number of tokens in a row."""
-        learned = self.networks.max_positions
-        return learned or (self.config.model.max_positions if self.config else _NO_LIMIT)
+        """The largest number of tokens in a row; without learned positions, what is reasonable."""
+        if self.networks.max_positions:
+            return self.networks.max_positions
+        if self.config is None:
+            return _NO_LIMIT
+        return max(self.config.model.max_positions, self.trained_tokens)
 
     def main(self) -> str:
         """Returns the default network: the one that is fine-tuned.

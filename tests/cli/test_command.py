@@ -40,6 +40,10 @@ TINY = "--config=configs/tiny.py"
         ([TINY, "a sentence"], "'a sentence' is not a flag; --help lists the flags"),
         ([TINY, "config.schedule.steps=3"], "is not a flag; write --config.schedule.steps=3"),
         ([TINY, "--workdirr=x"], "workdirr"),
+        ([TINY, "--workdir", "--dry_run"], "--workdir has no value; write --workdir=VALUE"),
+        ([TINY, "--workdir"], "--workdir has no value"),
+        (["--config", "--dry_run"], "--config has no value"),
+        ([TINY, "--workdir="], "--workdir= is empty; a shell variable may not be set"),
         ([TINY, "--workdir=s3://bucket/run"], "--workdir='s3://bucket/run' is an address"),
         ([TINY, "--workdir=gs:/bucket/run"], "--workdir='gs:/bucket/run' lacks a slash: gs://BUCK"),
         ([TINY, "--config.data.batch_size=0"], "data.batch_size=0 is outside"),
@@ -50,6 +54,25 @@ TINY = "--config=configs/tiny.py"
 def test_a_bad_command_line_is_one_line(arguments, message, tmp_path):
     assert message in complaint(f"--workdir={tmp_path / 'run'}", *arguments)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("c.shcedule.steps = 5", "line 4: AttributeError: 'shcedule' Did you mean \"schedule\""),
+        ("c.data.batch_size = '16'", "line 4: TypeError: Could not override field 'batch_size'"),
+        ("c.data.batch_size = 1 / 0", "line 4: ZeroDivisionError: division by zero"),
+        ("c.data.batch_size = = 1", "line 4"),
+    ],
+)
+def test_a_mistake_in_a_file_of_ones_own_is_named_with_its_line(tmp_path, line, message):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from electra_jax.configs import tiny\n\ndef get_config():\n    c = tiny.get_config();"
+        f" {line}\n    return c\n"
+    )
+    said = complaint(f"--config={file}", f"--workdir={tmp_path / 'run'}")
+    assert f"{file}, {message}" in said and len(said) < 400
 
 
 def test_a_workdir_that_is_not_there_is_named(tmp_path):

@@ -166,7 +166,7 @@ def test_sigterm_ends_the_command_as_without_ray(cluster, settings, tmp_path):
     process.send_signal(signal.SIGTERM)
     said = process.communicate()[1]
     assert process.returncode == 128 + signal.SIGTERM, said
-    assert "SIGTERM: ended; nothing is lost" in said
+    assert "SIGTERM: ended; what is finished is kept" in said
 
 
 def test_into_a_bucket(cluster, server, settings, tmp_path, monkeypatch):

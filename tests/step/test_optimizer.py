@@ -354,6 +354,11 @@ ONES = {
                 "disc_muon_learning_rate": 1,
             },
         ),
+        (  # embeddings that no generator reads
+            optimizer.PeakRates(1e-4, 4e-4, tables="discriminator"),
+            [1, 0.25, 0.25, 1, 1],
+            {"gen_learning_rate": 0.25, "disc_learning_rate": 1},
+        ),
         (optimizer.PeakRates(0.0, 0.0), [1, 1, 1, 1, 1], {"learning_rate": 1}),
     ],
 )
@@ -375,8 +380,15 @@ def test_one_rate_for_all_adds_nothing_to_the_optimizer():
     assert len(optimizer.adamw(apart).init({"kernel": jnp.zeros(1)})) == 4
 
 
-def test_networks_can_be_clipped_each_for_itself():
-    """Norms: embeddings and generator 5, discriminator 0.5, together 5.02."""
+@pytest.mark.parametrize(
+    ("tables", "clipped"),
+    [("generator", [0.5, 0.6, 0.8]), ("discriminator", [0.5 / 3.0413813, 3 / 3.0413813, 1.0])],
+)
+def test_networks_can_be_clipped_each_for_itself(tables, clipped):
+    """Norms: embeddings 3, generator 4, discriminator 0.5; all 5.02.
+
+    With the generator the embeddings have 5, with the discriminator 3.04.
+    """
     gradients = {
         "embeddings": {"token": jnp.array([3.0])},
         "generator": {"kernel": jnp.array([4.0])},
@@ -385,9 +397,12 @@ def test_networks_can_be_clipped_each_for_itself():
     params = jax.tree.map(jnp.zeros_like, gradients)
     found = {}
     for clip in ("joint", "per_network"):
-        config = optimizer.Settings(beta1=0, beta2=0, epsilon=1e9, weight_decay=0, clip=clip)
+        config = optimizer.Settings(
+            beta1=0, beta2=0, epsilon=1e9, weight_decay=0, clip=clip,
+            peaks=optimizer.PeakRates(1.0, 1.0, tables=tables),
+        )  # fmt: skip
         (updates,) = run(optimizer.reference_adamw(config), params, [gradients])
         found[clip] = [1e9 * float(x[0]) for x in odd.flat(updates).values()]
     whole = np.sqrt(25.25)
     assert found["joint"] == pytest.approx([0.5 / whole, 3 / whole, 4 / whole])
-    assert found["per_network"] == pytest.approx([0.5, 0.6, 0.8])
+    assert found["per_network"] == pytest.approx(clipped)

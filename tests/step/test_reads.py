@@ -213,12 +213,14 @@ def test_rates_and_clipping_have_something_to_act_on_unless_they_are_named(name,
     params = jax.eval_shape(of.init, jax.random.key(0))
     learning = [list(trees.flat(phase.trained(params))) for phase in of.phases]
     learns = [path for paths in learning for path in paths]
-    networks = [{optimizer.network(path) for path in paths} for paths in learning]
+    tables = plans.peak_rates(c).tables
+    networks = [{optimizer.network(path, tables) for path in paths} for paths in learning]
     acts = {
         "optimizer.gen_learning_rate": any("generator" in names for names in networks),
         "optimizer.disc_learning_rate": any("discriminator" in names for names in networks),
         "optimizer.disc_muon_learning_rate": any(
-            optimizer.matrix(path) and optimizer.network(path) == "discriminator" for path in learns
+            optimizer.matrix(path) and optimizer.network(path, tables) == "discriminator"
+            for path in learns
         ),
         "optimizer.clip": any(len(names) == 2 for names in networks),
     }

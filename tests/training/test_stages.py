@@ -32,6 +32,7 @@ from electra_jax.training import budget, feed, runs
 from electra_jax.training import opened as opened_lib
 from electra_jax.weights import card_facts, exporting, reading
 from electra_jax.workdir import metadata, starts
+from support import workdirs
 from support.clocks import Ticking
 from support.commands import command, complaint
 from support.corpus import StopAt, small_run
@@ -351,10 +352,8 @@ def test_a_stage_that_rounds_up_to_the_end_takes_no_step_and_no_run_ends_with_it
     kinds = [stages.Stage(0.0, 32, 8), *(stages.Stage(*stage) for stage in found.stages)]
     plan = types.SimpleNamespace(stages=kinds, peak_not_reached=lambda steps: "")
     runs._warn_of_few_steps(plan, found, [])
-    assert (
-        "the stage of 16 rows of 16 tokens which begins at a share of 0.9, takes no step"
-        in caplog.text
-    )
+    said = "the stage of 16 rows of 16 tokens, which begins at a share of 0.9, takes no step"
+    assert said in caplog.text
     assert "raise schedule.steps" in caplog.text and len(caplog.messages) == 1
 
 
@@ -441,6 +440,19 @@ def test_weights_and_exports_say_how_long_the_rows_were(finished, tmp_path, step
 def test_rotary_positions_have_no_longest_row():
     changes = dict(schedule__stages=((0.5, 64, 8),), model__positions="rotary")
     assert config_lib.parse(small_run("builtin", "", **changes))
+
+
+@pytest.mark.parametrize(("max_positions", "longest"), [(16, 64), (128, 128)])
+def test_rotary_positions_take_texts_as_long_as_the_rows_of_training(
+    tmp_path, max_positions, longest
+):
+    words = workdirs.small_vocabulary(tmp_path)
+    settings = dict(positions="rotary", max_positions=max_positions)
+    settings = {f"model__{name}": value for name, value in settings.items()}
+    config, _ = workdirs.made(tmp_path / "run", words, data__sequence_length=64, **settings)
+    assert reading.open(tmp_path / "run").limit == longest
+    about = {"rows_by_stage": [8]}
+    assert opened_lib.longest_row(config, about) == longest
 
 
 def test_a_stage_that_the_mesh_cannot_split_is_refused(monkeypatch):

@@ -56,6 +56,11 @@ class LivePage:
         """Since the command began."""
         return (time.perf_counter() - self._begun) / 60
 
+    @property
+    def now(self) -> str:
+        """What is done, such as `rte, seed 0: step 100 of 500`."""
+        return self._now
+
     def reads(self, name: str) -> None:
         """A task begins: its files are read."""
         self._waiting.remove(name)

@@ -143,6 +143,9 @@ def _followed(
     try:
         yield page
     except KeyboardInterrupt:
+        logging.info(
+            "stopped at %s: seeds that are finished are kept, others begin again", page.now
+        )
         page.ended("interrupted; the same command goes on")
         raise
     except Exception as error:
