@@ -3,10 +3,12 @@
 
 Settings                             the fields of `config.data` that preparation reads
 check_sources, check_vocabulary      refuse early what would fail later, without reading text
+check_beginnings                     the same with the first document of each file of this machine
 make_plan                            the sources, and the folder, which is named by a hash
 make_tasks                           one task per unit of text, the only input of a worker
 """
 
+import collections
 import dataclasses
 import hashlib
 import json
@@ -21,6 +23,7 @@ if TYPE_CHECKING:  # each worker would import the parsing of configurations too
     from electra_jax.config import fields
 
 ROWS = ("pairs", "packed")
+_LOOKED_AT = 8  # files of a source in which a document is looked for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +69,23 @@ def check_sources(settings: Settings) -> None:
     """
     for source in text.parse(settings.source):
         text.fingerprint(source)
+
+
+def check_beginnings(settings: Settings) -> None:
+    """Reads the first document of each source of files of this machine, from its first files.
+
+    Raises ValueError, one line, if they are no text, lack the field with the text or are empty.
+    """
+    for source in text.parse(settings.source):
+        if not text.is_local(source):
+            continue
+        units = [unit for unit in text.units(source) if unit.stripe == 0]
+        first = None
+        for unit in units[:_LOOKED_AT]:
+            if first is None:
+                first = next(unit.documents(settings, collections.Counter()), None)
+        if first is None and len(units) <= _LOOKED_AT:
+            raise ValueError(f"{source.spec} has no text; give it another file")
 
 
 def check_vocabulary(settings: Settings) -> None:

@@ -113,6 +113,11 @@ def files(source: Source) -> list[text_hub.HubFile | text_remote.RemoteFile]:
     return reader.files() if isinstance(reader, _Remote) else []
 
 
+def is_local(source: Source) -> bool:
+    """Returns whether a source is of files of this machine."""
+    return isinstance(_reader(source), _Files)
+
+
 def is_plain(unit: Any) -> bool:
     """Returns whether a unit is of a file of plain text, which data.documents cuts up."""
     if isinstance(unit, FileUnit | FetchedUnit):

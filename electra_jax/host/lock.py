@@ -30,9 +30,13 @@ def hold(path: str, what: str) -> Iterator[None]:
       path: the lock file; its folder is made if it is missing.
       what: names the locked thing in the message.
 
-    Raises causes.MayPass, one line, if another process holds the lock.
+    Raises causes.MayPass, one line, if another process holds the lock, and ValueError if the folder
+    can be neither found nor made.
     """
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    try:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    except (FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError) as error:
+        raise ValueError(f"{what} cannot be made: {error.strerror}; choose another") from error
 
     # Mode "a+" neither empties the file nor requires it: its content belongs to the present owner.
     with open(path, "a+", encoding="utf-8") as file:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a finished run says last: what was learnt, where the report is, what can be done next."""
 
+import math
 import pathlib
 import shlex
 import textwrap
@@ -11,8 +12,12 @@ from electra_jax.report import baselines, console_lines, logged
 
 _LINE = "(the unigram line is the loss of knowing only how frequent each token is)"
 _NEAR = 0.1  # nats; a network that is no further below the line has hardly begun to use context
-_BEGINNING = (
-    "(networks begin at that line; with configs/tiny.py a generator leaves it within"
+_ABOVE = (
+    "(it has not learnt yet how frequent tokens are, which is the first thing that networks learn:"
+    " more steps may be all it needs)"
+)
+_AT_THE_LINE = (
+    "(networks first come down to that line; with configs/tiny.py a generator leaves it within"
     " 1 M tokens, with configs/tiny_paper.py after 4 M: more steps may be all it needs)"
 )
 _TASK = "(RTE is downloaded; --config.data.dir=glue reads official files from a folder)"
@@ -31,8 +36,10 @@ def text(metrics: Mapping[str, float | None], workdir: str, reported: bool, expo
     lines = textwrap.wrap(verdict, console_lines.COLUMNS)
     if "unigram line" in verdict:
         lines.append(_LINE)
-    if _has_hardly_begun(metrics):
-        lines += textwrap.wrap(_BEGINNING, console_lines.COLUMNS)
+    margin = _least_margin(metrics)
+    if margin < _NEAR:
+        words = _ABOVE if margin < -_NEAR else _AT_THE_LINE
+        lines += textwrap.wrap(words, console_lines.COLUMNS)
     lines.append("")
 
     here = pathlib.Path(workdir).absolute()
@@ -48,10 +55,14 @@ def text(metrics: Mapping[str, float | None], workdir: str, reported: bool, expo
     return "\n".join(lines)
 
 
-def _has_hardly_begun(metrics):
-    """Whether a network that predicts tokens is near the unigram line, or above it."""
+def _least_margin(metrics):
+    """How far the networks that predict tokens are below the unigram line, in nats, at the least.
+
+    Infinite if none is there.
+    """
+    margins = [math.inf]
     for name in ("gen_masked_loss", "mlm_masked_loss"):
         loss, line = logged.value(metrics, name), baselines.of(name, metrics)
-        if loss is not None and line is not None and line.margin(loss) < _NEAR:
-            return True
-    return False
+        if loss is not None and line is not None:
+            margins.append(line.margin(loss))
+    return min(margins)

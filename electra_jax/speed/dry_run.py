@@ -126,6 +126,7 @@ def _check(config, data):
         planning.check_vocabulary(settings)
         _check_folder(data.root)
         planning.check_sources(settings)
+        planning.check_beginnings(settings)
 
 
 def _check_folder(path):

@@ -21,6 +21,12 @@ def test_the_last_words_name_the_page_the_predictions_and_the_weights(monkeypatc
     ]
 
 
+def test_tasks_of_ones_own_are_exported_by_the_name_of_their_fine_tuning():
+    tasks = [types.SimpleNamespace(task="custom")]
+    last = closing.text("runs/a/finetune/my genes", tasks, "orbax").splitlines()[-1]
+    assert last.endswith("--to=orbax --out='exports/my genes'")
+
+
 def test_weights_that_were_not_kept_are_not_spoken_of():
     tasks = [types.SimpleNamespace(task="sst2")]
     assert closing.text("/x", tasks, None).splitlines() == [

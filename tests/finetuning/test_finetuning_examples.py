@@ -502,6 +502,12 @@ def test_a_text_is_never_its_own_label(name, content, settings, tmp_path):
         custom.task(dict(train="a.jsonl", text="t", label="t"))
 
 
+def test_an_empty_label_is_named_where_another_is_missing(tmp_path):
+    (tmp_path / "a.tsv").write_text("t\ty\nA\tgood\nB\t\n")
+    with pytest.raises(ValueError, match=r"one label in train, and none in .*a.tsv:3; look at"):
+        read_custom(tmp_path, train="a.tsv", dev="a.tsv", label="y")
+
+
 def test_a_test_file_of_texts_alone_has_no_label_in_its_last_column(tmp_path):
     (tmp_path / "a.tsv").write_text("A\t1\nB\t0\n")
     (tmp_path / "t.tsv").write_text("C\nD\n")

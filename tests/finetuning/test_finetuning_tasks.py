@@ -82,7 +82,7 @@ def test_names_with_commas_stand_in_quotes():
         ({"train": "a.tsv"}, "task custom: no column of labels; give custom.label=COLUMN"),
         (
             {"train": "a.tsv", "label": "y", "metrics": "mse"},
-            "custom.metrics 'mse' is none of",
+            "custom.metrics 'mse' is none of custom.kind='classification': .*'' takes those of the",
         ),
         ({"train": "a.tsv", "label": "y", "main": "mse"}, "main 'mse' is none of accuracy"),
         ({"train": "a.tsv", "label": "y", "format": "conll"}, "format 'conll' is none of tsv"),

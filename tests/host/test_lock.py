@@ -24,6 +24,13 @@ def answer(monkeypatch):
     return set_to
 
 
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="^workdir x cannot be made: Not a directory; choose ano"):
+        with lock.hold(str(tmp_path / "file" / "run" / "run.lock"), "workdir x"):
+            pass
+
+
 def test_a_lock_is_held_until_the_block_ends(tmp_path):
     path = str(tmp_path / "run.lock")
     with lock.hold(path, "the run"):

@@ -128,6 +128,27 @@ def test_the_dry_run_refuses_a_run_whose_rows_and_text_are_gone(tmp_path):
     assert "parameters" in dry_run.text(config, str(workdir))
 
 
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"a.jsonl": '{"abstract": "a b"}\n'}, "a.jsonl, line 1: no field 'text'"),
+        ({"a.txt": ""}, r"text:.*\* has no text; give it another file"),
+        ({"a.txt": "\n \n", "b.txt": ""}, "has no text"),
+        ({"a.txt": "", "b.txt": "some text"}, ""),  # an empty file beside others does no harm
+    ],
+)
+def test_the_dry_run_looks_at_the_first_text(tmp_path, files, message):
+    (tmp_path / "text").mkdir()
+    for name, content in files.items():
+        (tmp_path / "text" / name).write_text(content)
+    config = config_lib.parse(small_run(f"text:{tmp_path}/text/*", str(tmp_path / "data")))
+    if not message:
+        assert "parameters" in dry_run.text(config, str(tmp_path / "run"))
+        return
+    with pytest.raises(ValueError, match=message):
+        dry_run.text(config, str(tmp_path / "run"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["replaced_token_detection", "decoupled_detection", "all_tokens_mlm", "electric"]

@@ -25,7 +25,10 @@ def text(folder: str, tasks: Sequence[run_results.TaskResult], export: str | Non
     if export is None or not tasks:
         return "\n".join(lines)
 
-    tuned, out = os.path.join(folder, tasks[-1].task), f"exports/{tasks[-1].task}"
+    last = tasks[-1].task
+    # Each task of one's own is called custom.
+    tuned, name = os.path.join(folder, last), os.path.basename(folder) if last == "custom" else last
+    out = shlex.quote(f"exports/{name}")
     source = f"--from={shlex.quote(tuned)}"
     lines += [
         f"use          electra_jax.load_tuned({tuned!r})",

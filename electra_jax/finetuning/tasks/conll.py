@@ -197,7 +197,10 @@ def _check_columns(path, number, source, labelled, width):
         raise ValueError(f"{path}:{number}: a word without a tag; tabs or blanks part columns")
     for column in (source.a,) if source.label is None else (source.a, source.label):
         if width > 1 and not (isinstance(column, int) and -width <= column < width):
-            raise ValueError(f"{path}:{number}: no column {column!r}; there is 0 to {width - 1}")
+            raise ValueError(
+                f"{path}:{number}: no column {column!r}; there is 0 to {width - 1}, and"
+                " custom.text='' takes the first, custom.label='' the last"
+            )
     if width > 1 and source.label is not None and (source.a - source.label) % width == 0:
         raise ValueError(
             f"{path}:{number}: column {source.a % width} would be the word and its tag; set"

@@ -113,7 +113,11 @@ def _metrics(name, kind, known):
     """All metrics of a task, and the main one, which is among them."""
     metrics = _as_tuple(known["metrics"]) or _METRICS.get(kind, task_lib.METRICS[kind])
     for metric in metrics:
-        _check_choice(name, "metrics", metric, task_lib.METRICS[kind])
+        if metric not in task_lib.METRICS[kind]:
+            raise ValueError(
+                f"task {name}: custom.metrics {metric!r} is none of custom.kind={kind!r}:"
+                f" {', '.join(task_lib.METRICS[kind])}; '' takes those of the kind"
+            )
 
     main = known["main"] or metrics[0]
     _check_choice(name, "main", main, task_lib.METRICS[kind])

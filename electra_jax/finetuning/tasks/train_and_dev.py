@@ -42,7 +42,9 @@ def divided(
         f" of {whole} are dev by a hash of their text (dev_share {share:g})"
     )
     if not parts["train"] or not parts["dev"]:
-        raise ValueError(f"{note}: one side is empty; give a file for {other}")
+        raise ValueError(
+            f"{note}: one side is empty; give a file for {other}, or another data.dev_share"
+        )
 
     report.note(note)
     made = {
