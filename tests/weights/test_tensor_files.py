@@ -174,6 +174,7 @@ def bad(torch, **changes):
         ({"strides": (2,)}, "tensor x reaches beyond its data"),
         ({"strides": (-1,)}, "tensor x has no possible shape"),
         ({"shape": (1 << 60,)}, "tensor x reaches beyond its data"),
+        ({"shape": (1 << 40,), "strides": (0,)}, "tensor x is far larger than its data"),
         ({"shape": (3, 1)}, "tensor x has no possible shape"),
         ({"count": 4}, "tensor data 0 has another size than it says"),
         ({"key": "1"}, "no archive of tensors, or a damaged one"),

@@ -147,6 +147,27 @@ def test_a_strangers_vocab_txt_is_read_by_its_settings(tmp_path, lower_case, str
     assert tokenizer_files.read(str(tmp_path)).sha256 == words.sha256
 
 
+def test_a_piece_that_was_added_as_a_token_stays_whole(tmp_path):
+    """As transformers writes it after `add_tokens` of a piece that vocab.txt has already."""
+    words = made("wordpiece")
+    piece = next(piece for piece in words.pieces[::-1] if piece.isascii() and piece.isalpha())
+    fast = tokenizer_files.fast(words)
+    fast.add_special_tokens([tokenizers.AddedToken(piece, normalized=False)])
+    (tmp_path / "vocab.txt").write_bytes(words.native)
+    fast.save(str(tmp_path / "tokenizer.json"))
+    text = f"x{piece}x"
+    (found,) = tokenizer_files.read(str(tmp_path)).encode([text])
+    assert found.tolist() == fast.encode(text, add_special_tokens=False).ids
+    assert found.tolist() != words.encode([text])[0].tolist()
+
+
+def test_chinese_letters_that_are_not_parted_need_a_tokenizer_json(tmp_path):
+    (tmp_path / "vocab.txt").write_bytes(made("wordpiece").native)
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenize_chinese_chars": false}')
+    with pytest.raises(ValueError, match="does not part Chinese letters, so .*vocab.txt alone"):
+        tokenizer_files.read(str(tmp_path))
+
+
 def test_without_settings_a_vocab_txt_is_uncased(tmp_path):
     words = made("wordpiece")
     (tmp_path / "vocab.txt").write_bytes(words.native)
@@ -170,7 +191,7 @@ def test_a_vocab_txt_of_another_class_gives_way_to_tokenizer_json_or_is_refused(
     words = made("wordpiece", lower_case=False, strip_accents=False)
     (tmp_path / "vocab.txt").write_bytes(words.native)
     (tmp_path / file).write_text(json.dumps({"tokenizer_class": kind}))
-    with pytest.raises(ValueError, match=f"its tokenizer is a {kind}, which cuts text otherwise"):
+    with pytest.raises(ValueError, match=f"its tokenizer is a {kind}, so it cuts text otherwise"):
         tokenizer_files.read(str(tmp_path))
 
     tokenizer_files.fast(words).save(str(tmp_path / "tokenizer.json"))

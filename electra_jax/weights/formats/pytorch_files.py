@@ -8,6 +8,7 @@ read: the zip archive of torch 1.6 and newer, and the older one (pickles, then t
 in which the Hub has Google's ELECTRA.
 """
 
+import math
 import pickletools
 import struct
 import zipfile
@@ -28,6 +29,7 @@ _DTYPES = {
     "torch ByteStorage": np.uint8,
     "torch BoolStorage": np.bool_,
 }
+_REPEATED = 1 << 24  # elements of a tensor that shows its data several times, at most
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # the first number of a file in the older form
 
 
@@ -42,7 +44,9 @@ def read(path: str) -> dict[str, np.ndarray]:
             return _read_zip(path)
         with open(path, "rb") as file:
             return _read_legacy(file)
-    except (zipfile.BadZipFile, EOFError, struct.error) as error:
+    except (
+        zipfile.BadZipFile, EOFError, struct.error, MemoryError, OverflowError, NotImplementedError
+    ) as error:  # fmt: skip
         raise ValueError(f"damaged or cut off ({error}); copy it again") from error
     except (IndexError, KeyError, TypeError, AttributeError) as error:
         raise ValueError("no archive of tensors, or a damaged one") from error
@@ -144,6 +148,8 @@ def _arrays(tree, content):
         last = x.offset + sum((n - 1) * step for n, step in zip(x.shape, x.strides))
         if 0 not in x.shape and last >= len(flat):
             raise ValueError(f"tensor {name} reaches beyond its data")
+        if math.prod(x.shape) > max(len(flat), _REPEATED):
+            raise ValueError(f"tensor {name} is far larger than its data; save it as it is")
 
         strides = [step * flat.itemsize for step in x.strides]
         view = np.lib.stride_tricks.as_strided(flat[x.offset :], x.shape, strides, writeable=False)

@@ -107,6 +107,11 @@ def read(folder: str) -> vocabulary_lib.Vocabulary:
 
         found = vocabulary_lib.load(text, lower_case, strip_accents)
 
+        # A piece of vocab.txt that was added as a token stays whole, which tokenizer.json tells.
+        if os.path.exists(fast_) and _added(folder).keys() - {
+            found.piece(n) for n in _role_ids(found)
+        }:
+            return vocabulary_lib.load(fast_)
         if not (beyond := _added_beyond(folder, found.size)):
             return found
         if not os.path.exists(fast_):
@@ -116,9 +121,10 @@ def read(folder: str) -> vocabulary_lib.Vocabulary:
             )
     if os.path.exists(fast_):
         return vocabulary_lib.load(fast_)
-    if os.path.exists(text) and not is_bert:
+    if os.path.exists(text):
+        what = "does not part Chinese letters" if is_bert else f"is a {kind}"
         raise ValueError(
-            f"{folder}: its tokenizer is a {kind}, which cuts text otherwise than BERT's, so"
+            f"{folder}: its tokenizer {what}, so it cuts text otherwise than BERT's, and"
             f" {VOCAB_TXT} alone is not enough; with transformers save it as a fast tokenizer, with"
             f" its {TOKENIZER}"
         )
@@ -268,13 +274,23 @@ _MAKERS = {
 }
 
 
+def _role_ids(vocabulary):
+    """The ids of the special tokens."""
+    return [getattr(vocabulary, f"{role}_id") for role in _ROLES]
+
+
 def _added_beyond(folder, size) -> str:
     """Returns a token that was added after those of vocab.txt, or '' if there is none."""
+    return next((token for token, id_ in _added(folder).items() if id_ >= size), "")
+
+
+def _added(folder) -> dict[str, int]:
+    """The tokens that were added to the pieces of vocab.txt, or are never parted: {token: id}."""
     path, fast_ = (os.path.join(folder, name) for name in ("added_tokens.json", TOKENIZER))
     added = _settings(path)
     for token in _settings(fast_).get("added_tokens", ()):
         added[token["content"]] = token["id"]
-    return next((token for token, id_ in added.items() if id_ >= size), "")
+    return added
 
 
 def _settings(path):
