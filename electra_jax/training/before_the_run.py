@@ -69,7 +69,7 @@ def compare_and_write_settings(config: config_lib.Config, workdir: str) -> confi
 
     tree, changed, without_effect = processes.of_first(compare_and_write)
     for change in changed:
-        logging.info("changed since this run began: %s", change)
+        logging.info("changed since the last start: %s", change)
     for change in without_effect:
         logging.warning("%s changes nothing: this run goes on from its checkpoint", change)
     return config_lib.parse(tree)

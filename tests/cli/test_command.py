@@ -148,7 +148,7 @@ def test_a_source_that_could_not_be_read_can_be_replaced_in_the_same_workdir(tmp
     for source in ("text:nowhere/*.txt", "text:elsewhere/*.txt"):
         line = complaint(TINY, f"--workdir={workdir}", f"--config.data.source={source}")
         assert f"{source} matches no file" in line
-        assert "changed since this run began" not in (workdir / "log.txt").read_text()
+        assert "changed since the last start" not in (workdir / "log.txt").read_text()
         assert json.loads((workdir / "config.json").read_text())["data"]["source"] == source
 
     (workdir / "starts.jsonl").write_text("{}\n")  # what a run writes once its data is prepared

@@ -207,7 +207,7 @@ def test_a_run_goes_on_in_smaller_pieces(text, finished, tmp_path, caplog):
     workdir = shutil.copytree(finished[0], tmp_path / "run")
     shutil.rmtree(workdir / "checkpoints" / "6")
     final = electra_jax.train(small_run(*text, schedule__accumulation=2), workdir)
-    assert "changed since this run began: schedule.accumulation: 1 -> 2" in caplog.text
+    assert "changed since the last start: schedule.accumulation: 1 -> 2" in caplog.text
     assert "resuming from step" in caplog.text
     assert final["loss"] == pytest.approx(finished[1]["loss"], rel=1e-5)
 
@@ -218,7 +218,7 @@ def test_what_a_run_began_with_is_not_changed_by_a_later_start(text, finished, t
     shutil.rmtree(workdir / "checkpoints" / "6")
     electra_jax.train(small_run(*text, init__from=str(tmp_path / "nowhere")), workdir)
     assert "nowhere' changes nothing: this run goes on from its checkpoint" in caplog.text
-    assert "changed since this run began: init" not in caplog.text
+    assert "changed since the last start: init" not in caplog.text
     assert json.loads((workdir / "config.json").read_text())["init"]["from"] == ""
     assert reading.open(workdir).began_with == {}
 

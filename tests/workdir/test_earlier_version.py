@@ -46,6 +46,6 @@ def test_it_goes_on_and_its_weights_are_read(text, earlier):
     config.schedule.steps = 7
     electra_jax.train(config, earlier)
     assert metadata.steps(metadata.directory(str(earlier)))[-1] == 7
-    assert "changed since this run began: schedule.steps" in (earlier / "log.txt").read_text()
+    assert "changed since the last start: schedule.steps" in (earlier / "log.txt").read_text()
 
     electra_jax.load_encoder(earlier / "checkpoints" / "6")  # as it was saved then
