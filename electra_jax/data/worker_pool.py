@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from electra_jax.data import progress_lines
-from electra_jax.host import causes
+from electra_jax.host import causes, environment_variables
 
 # Each worker is one of as many as there are cores; with threads for all cores in each of them, a
 # machine of 64 cores would have thousands, more than many allow.
@@ -100,7 +100,7 @@ class Workers:
             return
 
         others = set(multiprocessing.active_children()) - self._processes
-        with _no_main(), _no_signals(), _environment(_ONE_THREAD):
+        with _no_main(), _no_signals(), environment_variables.set_during(_ONE_THREAD):
             futures = {self._pool.submit(answer, function, task): task for task in tasks}
             self._processes = set(multiprocessing.active_children()) - others
 
@@ -127,23 +127,10 @@ def _no_warning_of_semaphores():
     """
     before = os.environ.get("PYTHONWARNINGS")
     quiet = "ignore:resource_tracker:UserWarning"
-    with _environment({"PYTHONWARNINGS": f"{before},{quiet}" if before else quiet}):
+    with environment_variables.set_during(
+        {"PYTHONWARNINGS": f"{before},{quiet}" if before else quiet}
+    ):
         yield
-
-
-@contextlib.contextmanager
-def _environment(variables):
-    """Sets environment variables for the processes that start in the block."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
-from electra_jax.host import extras
+from electra_jax.host import environment_variables, extras
 from electra_jax.speed import chips, exchanges, hlo, synthetic
 
 # What the CUDA compiler asks about a GPU that is not there: H100 SXM. The H200 differs from it in
@@ -160,7 +160,10 @@ def _stage_apart(
 ) -> StepOnChips:
     """Compiles the step of one stage in a process of its own."""
     # The environment is read when jax is imported, in the new process.
-    with _environment(ENVIRONMENT), tempfile.NamedTemporaryFile(mode="r") as errors:
+    with (
+        environment_variables.set_during(ENVIRONMENT),
+        tempfile.NamedTemporaryFile(mode="r") as errors,
+    ):
         context = multiprocessing.get_context("spawn")
         with concurrent.futures.ProcessPoolExecutor(1, context) as apart:
             work = apart.submit(_work, tree.to_dict(), topology, vocab_size, stage, errors.name)
@@ -318,18 +321,3 @@ def _needed(error: str) -> int:
     number = found[1] or found[3]
     unit = number[-1] if number[-1] in _UNITS else ""
     return int(float(number.removesuffix(unit)) * _UNITS[unit])
-
-
-@contextlib.contextmanager
-def _environment(names: dict[str, str]) -> Iterator[None]:
-    """Environment variables for as long as the block lasts."""
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(names)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -115,7 +115,7 @@ class Split:
     groups: placing.Groups = placing.ONE_GROUP
 
 
-class _Given(NamedTuple):
+class _StepInputs(NamedTuple):
     """What is known before any gradient, and is the same for all phases of a step."""
 
     batch: batch_lib.Batch
@@ -126,7 +126,7 @@ class _Given(NamedTuple):
     limits: dict[str, jax.Array]  # of the checks
 
 
-class _Stepped(NamedTuple):
+class _StepCarry(NamedTuple):
     """The state carried from phase to phase, with the losses and checks so far."""
 
     params: dict
@@ -173,15 +173,15 @@ def make_update(
         spent = progress(state)
         knobs = objective.knobs(spent)
         weights, limits = objective.weights(batch, knobs), _limits(state, extras)
-        given = _Given(batch, key, state.step, knobs, weights, limits)
-        step_size = rate(state.step, spent)
+        given = _StepInputs(batch, key, state.step, knobs, weights, limits)
+        learning_rate = rate(state.step, spent)
 
         # Each phase computes the gradients of its losses and updates the parameters that it trains.
         # The second one already sees the parameters that the first has updated.
-        before = _Stepped(state.params, _unpacked(objective.phases, state.optimizer))
+        before = _StepCarry(state.params, _unpacked(objective.phases, state.optimizer))
         after = before
         for phase in placed.phases:
-            after = _phase_done(placed, phase, after, given, optimizer, step_size, split)
+            after = _run_phase(placed, phase, after, given, optimizer, learning_rate, split)
         applied, norm = after.applied, after.norm
         if len(objective.phases) > 1:  # if the last phase is not applied, neither is the first
             after = after._replace(
@@ -192,7 +192,7 @@ def make_update(
         # A skipped spike is finite, and reports what it has measured.
         once = {"loss": sum(after.losses), "grad_norm": norm} | _norms(after.squares)
         metric_sums = after.metric_sums | {name: _once(x) for name, x in once.items()}
-        metric_sums |= _logged_rates(step_size, extras)
+        metric_sums |= _logged_rates(learning_rate, extras)
         metric_sums["padding_rate"] = metrics.pair(~batch.real_BL, jnp.ones_like(batch.real_BL))
         checks = after.checks | ({"grad_norm": norm} if extras.spike_factor else {})
 
@@ -243,15 +243,15 @@ def _batch(state, lanes, pad_id):
     return batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, pad_id)
 
 
-def _phase_done(
+def _run_phase(
     objective: Objective,
     phase: Phase,
-    before: _Stepped,
-    given: _Given,
+    before: _StepCarry,
+    given: _StepInputs,
     optimizer: optax.GradientTransformationExtraArgs,
-    step_size: jax.Array,
+    learning_rate: jax.Array,
     split: Split,
-) -> _Stepped:
+) -> _StepCarry:
     """Runs one phase and returns the updated carry.
 
     Checks of earlier phases are kept, so the last verdict covers the whole step.
@@ -268,9 +268,15 @@ def _phase_done(
     finite, applied = _verdict(checks, norm, given.limits)
 
     params, moments = _updated(
-        optimizer, phase, gradients, before.params, before.moments[phase.name], step_size, applied
+        optimizer,
+        phase,
+        gradients,
+        before.params,
+        before.moments[phase.name],
+        learning_rate,
+        applied,
     )
-    return _Stepped(
+    return _StepCarry(
         params=params,
         moments=before.moments | {phase.name: moments},
         losses=(*before.losses, objective.total(means)),
@@ -285,7 +291,12 @@ def _phase_done(
 
 
 def _gradients(
-    objective: Objective, phase: Phase, params: dict, given: _Given, handed_on: Any, split: Split
+    objective: Objective,
+    phase: Phase,
+    params: dict,
+    given: _StepInputs,
+    handed_on: Any,
+    split: Split,
 ) -> tuple[dict[str, jax.Array], dict, metrics.Sums, Any]:
     """({term: sum of losses}, gradients of the total, metrics, what is handed on) of one phase."""
     trained = phase.trained(params)
@@ -345,11 +356,11 @@ def _means(loss_sums, weights):
     return {term: x / jnp.maximum(weights[term], 1) for term, x in loss_sums.items()}
 
 
-def _updated(optimizer, phase, gradients, params, moments, step_size, applied):
+def _updated(optimizer, phase, gradients, params, moments, learning_rate, applied):
     """(all parameters, the phase's moments) after the update; both unchanged if not applied."""
     trained = phase.trained(params)
     updates, moments = optimizer.update(gradients, moments, trained, applied=applied)
-    moved = jax.tree.map(lambda p, u: p - step_size * u, trained, updates)
+    moved = jax.tree.map(lambda p, u: p - learning_rate * u, trained, updates)
     return params | _where(applied, moved, trained), moments
 
 
@@ -400,9 +411,9 @@ def _zero_unless(finite, metric_sums):
     return jax.tree.map(lambda x: jnp.where(finite, x, jnp.zeros_like(x)), metric_sums)
 
 
-def _logged_rates(step_size, extras):
+def _logged_rates(learning_rate, extras):
     """The learning rate of the step as a metric, or several of them under their names."""
-    pair = _once(step_size)
+    pair = _once(learning_rate)
     if extras.logged_shares is None:
         return {"learning_rate": pair}
     return {

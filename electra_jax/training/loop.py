@@ -165,9 +165,10 @@ class _Loop:
             # began from parameters that are discarded, and it is discarded too.
             spike = self._checks.read()
             if spike is None:
-                self._count(measured, compiled_now)
+                self._account_for_step(measured, compiled_now)
                 self._stopping = not self._budget.over and self._stop.requested(self._run.step)
-                if self._is_due():  # a log line or a checkpoint must not contain an unread spike
+                # A log line or a checkpoint must not contain an unread spike.
+                if self._anything_due():
                     spike = self._checks.read()
 
             if spike is None:
@@ -248,7 +249,9 @@ class _Loop:
         with self._budget.clock.paused():
             self._out.compiling()
             try:
-                processes.compile_together(run.update, run.state, lanes, stops=self._stop.is_asked)
+                processes.compile_together(
+                    run.stage.update, run.state, lanes, stops=self._stop.is_asked
+                )
             except processes.Stopped:
                 logging.info("stopping while the step compiles: saving step %d", run.step)
                 self._stop.ends_early()
@@ -263,7 +266,7 @@ class _Loop:
         run.step += 1
         self._profile.before(run.step, run.state)
         with self._budget.clock.paused() if compiles else contextlib.nullcontext():
-            run.state, measured = run.update(run.state, lanes)
+            run.state, measured = run.stage.update(run.state, lanes)
             if compiles:
                 self._out.compiled()  # a call returns while its step still runs
                 jax.block_until_ready(run.state.step)
@@ -272,7 +275,7 @@ class _Loop:
         run.interval = self._add(run.interval, measured.metric_sums)
         return measured, compiles
 
-    def _count(self, measured, compiled_now):
+    def _account_for_step(self, measured, compiled_now):
         """Counts a dispatched step: its rows, and what it spends."""
         run = self._run
         size = run.stage.batch_size
@@ -292,22 +295,22 @@ class _Loop:
         a run that is restored from it writes nothing twice.
         """
         run, out = self._run, self._out
-        if self._logs():
+        if self._log_due():
             out.log()
 
         # The log line above was about the old stage. Evaluation and checkpoint belong to the stage
         # of the next step, in which a run that is restored here would begin.
         run.stage_number = self._budget.stage
-        if self._evaluates():
+        if self._evaluation_due():
             with self._budget.clock.paused():
                 self._evaluate()
-        if self._saves():
+        if self._save_due():
             with self._budget.clock.paused():
                 self._save()
-        if self._reports():
+        if self._report_due():
             with self._budget.clock.paused():
                 out.report("running")
-        elif self._logs() and not (self._budget.over or self._stopping) and out.page_is_old():
+        elif self._log_due() and not (self._budget.over or self._stopping) and out.page_is_old():
             with self._budget.clock.paused():
                 out.refresh_page()
 
@@ -374,24 +377,24 @@ class _Loop:
             self._stop.goes_on = ending.GOES_ON
             self._out.has_saved(self._saved.time.complete)
 
-    def _logs(self):
+    def _log_due(self):
         # Also with the last step of a stage: means and costs of a line are those of one stage.
         ends = self._budget.stage != self._run.stage_number
         return self._every(self._c.logging.every) or ends or self._budget.over
 
-    def _evaluates(self):
+    def _evaluation_due(self):
         return self._every(self._c.evaluation.every) or self._budget.over
 
-    def _saves(self):
+    def _save_due(self):
         return self._every(self._c.checkpoint.every) or self._budget.over or self._stopping
 
-    def _reports(self):
+    def _report_due(self):
         return self._every(self._c.logging.report_every) and not (
             self._budget.over or self._stopping
         )
 
-    def _is_due(self):
-        return self._logs() or self._evaluates() or self._saves()
+    def _anything_due(self):
+        return self._log_due() or self._evaluation_due() or self._save_due()
 
     def _every(self, steps):
         """Whether this step is a multiple of `steps`; 0 means never."""

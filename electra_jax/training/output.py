@@ -164,7 +164,9 @@ class Output:
     def log(self) -> None:
         """Writes the means since the last log line and starts new sums."""
         run, step = self._run, self._run.step
-        values = evaluation.with_loss(metrics.compute(jax.device_get(run.interval)), run.objective)
+        values = evaluation.with_loss(
+            metrics.compute(jax.device_get(run.interval)), run.stage.objective
+        )
         run.interval = jax.tree.map(jnp.zeros_like, run.interval)
 
         tokens = self._tokens_seen()
@@ -218,10 +220,10 @@ class Output:
         self.doing("evaluating" if compiled else "compiling the evaluation")
         if run.stage_number not in self._heldout:
             self._heldout = {
-                run.stage_number: run_data.heldout(run.records, run.config.evaluation.rows)
+                run.stage_number: run_data.heldout(run.stage.records, run.config.evaluation.rows)
             }
 
-        values = run.evaluator.of_sources(
+        values = run.stage.evaluator.of_sources(
             run.state.evaluated,
             self._heldout[run.stage_number],
             progress=lambda rows: self._moves_on(),
@@ -345,7 +347,7 @@ def _samples(run: runs.Run) -> page.Summary:
         return {}  # process 0 cannot run the networks without the others
 
     judged = shown_rows.judged(
-        run.play, run.state.evaluated, run.vocabulary, run.records, shown_rows.JUDGED
+        run.stage.play, run.state.evaluated, run.vocabulary, run.stage.records, shown_rows.JUDGED
     )
     sentence = ranking.sentence(judged)
     best, worst = ranking.extremes(judged, BEST, WORST)

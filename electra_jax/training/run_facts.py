@@ -42,7 +42,7 @@ def summary(run: runs.Run, status: str, rows: Sequence[Mapping]) -> run_page.Sum
         base=config_lib.flatten(config_lib.parse(base.get_config())),
         environment=run.environment,
         cost=_cost(run, rows),
-        corpus=_corpus(run.records.manifest),
+        corpus=_corpus(run.stage.records.manifest),
         rollbacks=[spikes.in_words(rollback) for rollback in run.rollbacks],
     )
 

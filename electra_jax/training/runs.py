@@ -75,31 +75,12 @@ class Run:
         return self.stages[self.stage_number]
 
     @property
-    def records(self) -> records.Records:
-        """The prepared rows of the stage."""
-        return self.stage.records
-
-    @property
     def order(self) -> feed.AnyOrder:
         """The order of the training rows of the stage."""
-        if isinstance(self.records, streaming.StreamedRecords):
-            return streaming.StreamedOrder(self.records, self.config.seed)
-        return pipeline.Order(self.records, self.config.seed)
-
-    @property
-    def objective(self) -> Any:
-        """The objective, with the number of slots that rows of this length have."""
-        return self.stage.objective
-
-    @property
-    def update(self) -> Callable:
-        """The compiled training step for rows of the stage."""
-        return self.stage.update
-
-    @property
-    def evaluator(self) -> evaluation.Evaluator:
-        """What computes the metrics of held-out rows of the stage."""
-        return self.stage.evaluator
+        rows, seed = self.stage.records, self.config.seed
+        if isinstance(rows, streaming.StreamedRecords):
+            return streaming.StreamedOrder(rows, seed)
+        return pipeline.Order(rows, seed)
 
     def unmap_other_rows(self) -> None:
         """Closes the files of rows that the present stage does not read, until they are read again.
@@ -107,16 +88,8 @@ class Run:
         Those of many stages would be more files than a process may open.
         """
         for stage in self.stages:
-            if stage.records is not self.records:
+            if stage.records is not self.stage.records:
                 stage.records.unmap()
-
-    @property
-    def play(self) -> Callable:
-        """The compiled program that plays rows of the stage, to show them: `samples.compile_play`.
-
-        It runs on one device.
-        """
-        return self.stage.play
 
 
 def start(config: config_lib.Config, workdir: str) -> Run:
@@ -245,7 +218,7 @@ def metadata_of(run: Run) -> dict:
         "rows_by_stage": list(run.rows_by_stage),  # a copy, since it is written in the background
         "rollbacks": run.rollbacks,
         "evaluation_due": run.evaluation_due,
-        "data": run.records.manifest.hash,
+        "data": run.stage.records.manifest.hash,
         "vocabulary": run.vocabulary.sha256,
         "environment": run.environment,
     }
@@ -301,8 +274,7 @@ def _programs(config, vocabulary, mesh, rows) -> _Programs:
     unigrams = {found.manifest.sequence_length: found.unigram()[0] for found in rows}
     made_of = c.model, c.objective, c.optimizer, c.schedule, c.mesh, c.seed, stages.of(c)
     about_data = vocabulary.sha256, *(unigram_V.tobytes() for unigram_V in unigrams.values())
-    # The function `plans.make_objective` is part of the key because tests replace it.
-    key = (plans.make_objective, made_of, about_data, mesh)
+    key = (made_of, about_data, mesh)
     if key in _kept_programs:
         _kept_programs.move_to_end(key)
         return _kept_programs[key]

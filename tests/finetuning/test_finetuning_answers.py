@@ -148,13 +148,6 @@ def test_a_plain_head_takes_the_best_of_all_pairs():
     assert found.null == pytest.approx(null - max(every.values()))
 
 
-def test_a_plain_head_with_a_null_score_of_its_own_keeps_it():
-    zeros_RL = np.zeros((1, 10))
-    found = only(windows(), answers.plain(zeros_RL, zeros_RL, ALLOWED_RL, np.array([0.25])))
-    assert found.null == 0.25
-    assert found.text == "Ada"  # of equal spans the first
-
-
 def test_no_more_than_the_n_best_are_kept():
     scores_RL = np.zeros((1, 10))
     assert len(only(windows(), answers.plain(scores_RL, scores_RL, ALLOWED_RL)).n_best) == 20

@@ -347,15 +347,6 @@ def test_glue_gets_its_names_headers_and_words(tmp_path):
     )
 
 
-def test_a_missing_task_is_made_up_only_when_asked(tmp_path):
-    path = tmp_path / "glue.zip"
-    said = submission.glue(str(path), {"wnli": [1] * 146}, fill=True)
-    with zipfile.ZipFile(path) as file:
-        rows = {name: len(file.read(name).splitlines()) - 1 for name in file.namelist()}
-    assert rows == {name: count for name, _, count in submission.GLUE.values()}
-    assert len(said) == 10 and all("is made up" in words for words in said)
-
-
 @pytest.mark.parametrize(
     ("predictions", "message"),
     [

@@ -121,7 +121,7 @@ def beginning(config, run):
         config.init,
         config.optimizer.name,
         run.state,
-        run.objective.phases,
+        run.stage.objective.phases,
         run.vocabulary,
         run.mesh,
     )

@@ -55,7 +55,9 @@ def wild():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "make_objective", made)
         patch.setattr(averages, "JUDGED_AFTER", 2)
+        runs.forget_programs()  # those of other tests have another objective
         yield
+    runs.forget_programs()
 
 
 def settings(text, **changes):
@@ -98,11 +100,11 @@ def test_the_state_goes_back_and_the_data_goes_on(text, finished, tmp_path):
     kill_after(tmp_path, 3)
     run = runs.start(config_lib.parse(settings(text)), str(tmp_path))
     assert run.state.step == 3 and run.state.rows_seen.tolist() == [24, 0]
-    order, state = pipeline.Order(run.records, 0), run.state
+    order, state = pipeline.Order(run.stage.records, 0), run.state
     for first in (40, 48, 56, 72, 80):
         state = dataclasses.replace(state, rows_seen=jnp.array([first, 0], jnp.uint32))
         taken = order.take(first, 8)
-        state, _ = run.update(state, {"ids": taken.ids, "marks": taken.marks})
+        state, _ = run.stage.update(state, {"ids": taken.ids, "marks": taken.marks})
     assert state.rows_seen.tolist() == [88, 0] and state.skipped_steps == 0
     assert checkpoint.digest(saved_state.tree_of(state, {})) == leaves(finished[0])
 

@@ -402,8 +402,8 @@ def test_no_row_is_seen_twice_within_an_epoch(finished):
     workdir, _ = finished
     config = config_lib.parse(json.loads((workdir / "config.json").read_text()))
     run = runs.start(config, str(workdir))
-    order = pipeline.Order(run.records, config.seed)
-    count = run.records.rows_per_epoch()
+    order = pipeline.Order(run.stage.records, config.seed)
+    count = run.stage.records.rows_per_epoch()
     _, numbers = order.numbers(0, count)
     assert sorted(numbers) == list(range(count))
     assert jax.device_get(run.state.rows_seen).tolist() == [STEPS * config.data.batch_size, 0]

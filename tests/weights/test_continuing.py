@@ -60,10 +60,13 @@ def test_restored_moments_take_the_next_steps_of_a_run_that_never_stopped(text, 
     state = dataclasses.replace(
         run.state, step=step, rows_seen=run.state.rows_seen.at[0].set(rows_seen)
     )
-    order, length = pipeline.Order(run.records, run.config.seed), run.config.data.sequence_length
+    order, length = (
+        pipeline.Order(run.stage.records, run.config.seed),
+        run.config.data.sequence_length,
+    )
     with feed.Feed(order, run.mesh, rows_seen, run.config.data.batch_size, length) as lanes:
         for _ in range(2):
-            state, _ = run.update(state, next(lanes))
+            state, _ = run.stage.update(state, next(lanes))
     for part in ("params", "optimizer"):
         assert checkpoint.digest({part: getattr(state, part)}) == digest(saved / "4", part)
 
@@ -87,7 +90,7 @@ def test_moments_of_something_else_are_refused(text, finished, tmp_path, overrid
     tree = small_run(*text, init__optimizer="restored", **overrides)
     tree.init["from"] = str(finished[0])
     config = config_lib.parse(tree)
-    phases = plans.make_objective(config, run.vocabulary, run.records.unigram()[0]).phases
+    phases = plans.make_objective(config, run.vocabulary, run.stage.records.unigram()[0]).phases
     other = starting_weights.Beginning(
         config.init, config.optimizer.name, run.state, phases, run.vocabulary, run.mesh
     )

@@ -37,7 +37,7 @@ config.mesh.update(dict(zip(("data", "fsdp", "tensor", "slices"), map(int, mesh.
 config.schedule.accumulation = int(accumulation)
 config.schedule.steps = 1000
 run = runs.start(config_lib.parse(config), workdir)
-feed = feed_lib.Feed(pipeline.Order(run.records, 0), run.mesh, 0, 16, 32)
+feed = feed_lib.Feed(pipeline.Order(run.stage.records, 0), run.mesh, 0, 16, 32)
 
 
 @jax.jit
@@ -47,7 +47,7 @@ def decide(params, lanes, step):
     row_B = step * rows + jax.numpy.arange(rows, dtype=jax.numpy.uint32)
     batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, run.vocabulary.pad_id)
     keys = streams.keys(jax.random.key(0), step, row_B, dropout=True)
-    played = run.objective.play(params, batch, keys, run.objective.knobs(step))
+    played = run.stage.objective.play(params, batch, keys, run.stage.objective.knobs(step))
     return {
         "ids": batch.ids_BL,
         "slots": played.chosen.slots_BN,
@@ -69,7 +69,7 @@ def shown_on():
         raise Shown(max(len(leaf.devices()) for leaf in jax.tree.leaves(params)))
 
     try:
-        shown_rows.judged(play, run.state.evaluated, run.vocabulary, run.records, 8)
+        shown_rows.judged(play, run.state.evaluated, run.vocabulary, run.stage.records, 8)
     except Shown as found:
         return found.args[0]
 
@@ -85,7 +85,7 @@ for step in range(int(steps)):
     lanes = next(feed)
     for name, value in fetch(decide(run.state.params, lanes, np.uint32(step))).items():
         found[f"{name}/{step}"] = value
-    run.state, measured = run.update(run.state, lanes)
+    run.state, measured = run.stage.update(run.state, lanes)
     for name, value in jax.device_get(measured.metric_sums).items():
         found[f"sums/{name}/{step}"] = value
 feed.close()

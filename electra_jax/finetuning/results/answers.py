@@ -71,30 +71,29 @@ def plain(
     start_score_RL: np.ndarray,
     end_score_RL: np.ndarray,
     allowed_RL: np.ndarray,
-    null_R: np.ndarray | None = None,
     best: int = N_BEST,
 ) -> Beams:
     """The beams of a head that scores starts and ends separately: all pairs of the best of each.
 
+    The score of no answer is that of position 0, as in BERT, and a question's null score is that
+    score less the best span's.
+
     Args:
       allowed_RL: the positions that count, which are the tokens of the context. Position 0 may be
         among them.
-      null_R: the score of no answer, if the head has one. If not, it is the score of position 0,
-        as in BERT, and a question's null score is that score less the best span's.
       best: how many starts and how many ends are kept.
     """
     start_RS, start_score_RS = _top(start_score_RL, allowed_RL, best)
     end_RT, end_score_RT = _top(end_score_RL, allowed_RL, best)
 
     shape = (*start_RS.shape, end_RT.shape[1])
-    relative = null_R is None
     return Beams(
         start_RS,
         start_score_RS,
         np.broadcast_to(end_RT[:, None], shape),
         np.broadcast_to(end_score_RT[:, None], shape),
-        start_score_RL[:, 0] + end_score_RL[:, 0] if relative else null_R,
-        relative,
+        null_R=start_score_RL[:, 0] + end_score_RL[:, 0],
+        relative=True,
     )
 
 

@@ -40,14 +40,12 @@ GLUE = {
 }
 
 
-def glue(path: str, predictions: Mapping[str, Sequence], *, fill: bool = False) -> list[str]:
-    """Writes the zip. Returns remarks: files that are missing, made up, or of unexpected length.
+def glue(path: str, predictions: Mapping[str, Sequence]) -> list[str]:
+    """Writes the zip. Returns remarks: files that are missing or of unexpected length.
 
     Args:
       predictions: task of GLUE -> the label of each row of its test set, in order: words for MNLI,
         AX, QNLI and RTE, 0 or 1 for the others, a number for stsb (cut to 0..5).
-      fill: whether a missing task gets a file with the same label in every row, so that the site
-        takes the zip; its score means nothing.
 
     Raises:
       ValueError: a task is unknown, or a label is not one of its task's.
@@ -63,9 +61,6 @@ def glue(path: str, predictions: Mapping[str, Sequence], *, fill: bool = False) 
             files[name] = _tsv([_label(task, labels, one, n) for n, one in enumerate(found)])
             if len(found) != rows:
                 said.append(f"{name} has {len(found):,} rows; GLUE's test set has {rows:,}")
-        elif fill:
-            files[name] = _tsv([labels[0] if labels else "0.000"] * rows)
-            said.append(f"{name} is made up: the same for every row, as {task} was not run")
         else:
             missing.append(name)
 
