@@ -2,6 +2,7 @@
 """What a finished run says last: what was learnt, where the report is, what can be done next."""
 
 import math
+import os
 import pathlib
 import shlex
 import textwrap
@@ -42,7 +43,7 @@ def text(metrics: Mapping[str, float | None], workdir: str, reported: bool, expo
         lines += textwrap.wrap(words, console_lines.COLUMNS)
     lines.append("")
 
-    here = pathlib.Path(workdir).absolute()
+    here = pathlib.Path(os.path.abspath(workdir))
     if reported:
         lines.append(f"report     {(here / 'report.html').as_uri()}")
     run, out = f"--workdir={shlex.quote(workdir)}", shlex.quote(f"exports/{here.name}")

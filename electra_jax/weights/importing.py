@@ -53,7 +53,8 @@ def to_workdir(source: str, recipe: config_lib.Config, workdir: str) -> dict:
 
     config = _fitting_config(found, recipe, os.path.abspath(workdir))
     for text in sum(config_lib.differences(recipe, config), []):
-        logging.info("as the weights say: %s", text)
+        if not text.startswith("init."):  # the run begins with the copy
+            logging.info("as the weights say: %s", text)
 
     optimizer, named = None, f"--from={source}"
     if config.init.weights == "ema":

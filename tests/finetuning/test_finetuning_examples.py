@@ -117,6 +117,10 @@ def test_torn_rows_of_qqp_are_counted_and_elsewhere_refused(tmp_path):
         ("sentence\tlabel\nGood\t2\n", "train.tsv:2: label '2' is none of 0, 1"),
         ("sentence\tlabel\nGood\t1\nBad\t\n", "train.tsv:3: label '' is none of 0, 1"),
         ("sentence\ttag\nGood\t1\n", "train.tsv:1: no column 'label'; there is sentence, tag"),
+        (
+            "a,label\nGood,1\n",
+            "no column 'sentence'; there is a,label, one column; if ',' parts col",
+        ),
         ("sentence\tlabel\tlabel\nA\t1\t0\n", "train.tsv:1: column 'label' stands there 2 times"),
         ("sentence\tlabel\n", "train.tsv holds no example"),
         ("", "train.tsv is empty"),

@@ -158,7 +158,7 @@ def test_a_fourth_spike_after_one_checkpoint_ends_the_run(text, tmp_path):
     message = "step 4 is a spike, and the run has gone back 3 times to step 0 already; .* init.from"
     with pytest.raises(loop.TrainingError, match=message):
         electra_jax.train(settings(text, checkpoint__every=50), tmp_path)
-    assert (tmp_path / "log.txt").read_text().count(": back to step 0;") == 3
+    assert (tmp_path / "log.txt").read_text().count(": back to the state of step 0;") == 3
     assert metadata.steps(f"{tmp_path}/checkpoints") == [0]
 
 
@@ -204,7 +204,7 @@ def test_minutes_that_were_given_up_at_the_very_end_are_not_trained_again(
     assert metadata.steps(f"{tmp_path}/checkpoints") == [0, 3]
     assert electra_jax.train(minute, tmp_path, [hand]) == final
     log = (tmp_path / "log.txt").read_text()
-    assert log.count("back to step 3") == 1
+    assert log.count("back to the state of step 3") == 1
     assert "nothing to do: at step 3 the budget, 1m00s of training, is spent" in log
     run = runs.start(config_lib.parse(minute), str(tmp_path))
     assert (run.state.step, run.state.seconds) == (3, 60.0)

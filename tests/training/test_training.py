@@ -121,9 +121,9 @@ def test_the_next_run_like_it_takes_the_programs_and_another_does_not(text, tmp_
         runs.start(config_lib.parse(config), str(tmp_path / f"programs{number}"))
         for number, config in enumerate(configs)
     )
-    assert same.update is first.update and same.play is first.play
-    assert same.evaluator == first.evaluator
-    assert other.update is not first.update
+    assert same.stage.update is first.stage.update and same.stage.play is first.stage.play
+    assert same.stage.evaluator == first.stage.evaluator
+    assert other.stage.update is not first.stage.update
     assert (first.stage.batch_size, larger.stage.batch_size) == (8, 16)
 
 

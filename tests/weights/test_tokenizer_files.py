@@ -3,7 +3,6 @@
 
 import io
 import json
-import unicodedata
 
 import numpy as np
 import pytest
@@ -52,10 +51,10 @@ def differing(words, lines):
 
 @pytest.mark.parametrize("lower_case", [True, False])
 def test_marks_stay_behind_the_letters_that_change(lower_case):
-    """Text of decomposed letters, and capitals with a mark for which there is no single letter."""
+    """Capitals with a mark for which there is no single letter; Burmese marks in their order."""
     words = made("sentencepiece", lower_case=lower_case, strip_accents=False)
-    decomposed = [unicodedata.normalize("NFD", line) for line in LINES]
-    assert differing(words, [*decomposed, "О\u0301сень За\u0301мок", "Ẹ\u0300kọ́ Ọ\u0300rọ̀"]) == []
+    lines = ["О\u0301сень За\u0301мок", "Ẹ\u0300kọ́ Ọ\u0300rọ̀", "ခွင့်"]
+    assert differing(words, LINES + lines) == []
 
 
 def test_a_mask_that_takes_the_blank_before_it_still_does():

@@ -19,7 +19,7 @@ def text(folder: str, tasks: Sequence[run_results.TaskResult], export: str | Non
       export: the form that the weights of the last task can be exported in, as `convert --to` takes
         it; None if there are none.
     """
-    page = pathlib.Path(folder, "results.html").absolute()
+    page = pathlib.Path(os.path.abspath(folder), "results.html")
     lines = [f"report       {page.as_uri()}"]
     lines += [f"predictions  {os.path.join(folder, task.task, 'seed_*')}" for task in tasks]
     if export is None or not tasks:

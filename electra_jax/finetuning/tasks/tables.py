@@ -311,7 +311,12 @@ class _CellPicker:
         if not needed:
             return None
         known = ", ".join(self._names) if self._names else f"0 to {self._width - 1}"
-        raise ValueError(f"{self._path}:1: no column {column!r}; there is {known[:200]}")
+        other = next((mark for mark in (";", "\t", "|", ",") if mark in known), "")
+        hint = ""
+        if self._width == 1 and other:
+            known = known.replace("\t", "\\t")
+            hint = f", one column; if {other!r} parts columns, give custom.format=tsv or csv"
+        raise ValueError(f"{self._path}:1: no column {column!r}; there is {known[:200]}{hint}")
 
 
 def _label_text(value, place) -> RawLabel:

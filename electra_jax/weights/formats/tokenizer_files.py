@@ -221,17 +221,11 @@ def _sentencepiece(vocabulary):
         # NFC after stripping, since the rules below would not compose Hangul syllables again.
         marks = tokenizers.Regex(r"\p{Mn}")
         steps += [normalizers.NFD(), normalizers.Replace(marks, ""), normalizers.NFC()]
-    elif "nfkc" in rules.name:
-        # `Precompiled` replaces a grapheme by what it has for the beginning of it, so it would lose
-        # the marks behind a letter that changes. After these steps hardly a letter does.
-        steps.append(normalizers.NFC())
-        if rules.name.endswith("_cf"):  # which leaves a capital i with its dot as it is
-            aside, back = ("İ", _ASIDE), (_ASIDE, "İ")
-            steps += [
-                normalizers.Replace(*aside),
-                normalizers.Lowercase(),
-                normalizers.Replace(*back),
-            ]
+    elif rules.name.endswith("_cf"):
+        # `Precompiled` replaces a letter with its marks by what it has for the letter alone, so it
+        # would lose the marks of capitals. The rules leave a capital i with its dot as it is.
+        aside, back = ("İ", _ASIDE), (_ASIDE, "İ")
+        steps += [normalizers.Replace(*aside), normalizers.Lowercase(), normalizers.Replace(*back)]
 
     if rules.precompiled_charsmap:
         steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
