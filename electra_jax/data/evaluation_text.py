@@ -88,9 +88,6 @@ def read(
 ) -> Text:
     """Reads a source from its beginning up to the limit.
 
-    This is one function of more than 60 lines because each batch of text is cut, counted and laid
-    out at once, so that never more than a few rows wait as lists.
-
     Args:
       settings: those of the run; used are those of the rows, data.text_field and
         data.documents.
@@ -103,40 +100,26 @@ def read(
     """
     counts: collections.Counter = collections.Counter()
     documents = _Documents(settings, limit, counts)
-    layout = segments.Layout.of(vocabulary, settings.sequence_length)
-    counts_V, rows, laid = np.zeros(vocabulary.size, np.int64), [], []
-    reported = time.monotonic()
+    rows = _Rows(segments.Layout.of(vocabulary, settings.sequence_length))
+    counts_V, reported = np.zeros(vocabulary.size, np.int64), time.monotonic()
 
     for number, unit in enumerate(text.units(source)):
         if line := downloads.about_to_come(unit):
             progress(f"{source.name}: {line}")
 
-        # These are the seeds of the held-out rows of a run's first source, see unit_rows.py.
-        cutter = segments.Cutter(
-            settings.rows,
-            settings.sequence_length,
-            [_SEED, 0, number, records.SPLITS.index("heldout")],
-            settings.single_segment_rate,
-            settings.short_row_rate,
-        )
-
+        cutter = _cutter(settings, number)
         for batch in tokenising.batches(documents.of(unit)):
             encoded = [found[2:] for found in tokenising.encode(batch, vocabulary)]
             for ids, line_lengths in encoded:
-                rows += cutter.add(ids, line_lengths)
-
+                rows.add(cutter.add(ids, line_lengths))
             every = np.concatenate([ids for ids, _ in encoded])
             counts_V += np.bincount(every, minlength=vocabulary.size)
-
-            while len(rows) >= _BATCH_ROWS:
-                laid.append(segments.lay(rows[:_BATCH_ROWS], layout))
-                rows = rows[_BATCH_ROWS:]
 
             if time.monotonic() - reported > _PROGRESS_SECONDS:
                 reported = time.monotonic()
                 progress(f"{source.name}: {documents.characters:,} characters read")
 
-        rows += cutter.close()
+        rows.add(cutter.close())
         if documents.full:
             break
 
@@ -146,9 +129,7 @@ def read(
     invalid_utf8 = min(counts["invalid_utf8"], documents.replaced)
     _check_encoding(source, documents, invalid_utf8)
 
-    if rows:
-        laid.append(segments.lay(rows, layout))
-    ids_BL, marks_BL = map(np.concatenate, zip(*laid))
+    ids_BL, marks_BL = rows.arrays()
     return Text(
         name=source.name,
         spec=source.spec,
@@ -162,6 +143,40 @@ def read(
         whole=not documents.full,
         sha256=documents.digest.hexdigest(),
     )
+
+
+def _cutter(settings, number):
+    """Cuts rows with the seeds of the held-out rows of a run's first source, see unit_rows.py."""
+    return segments.Cutter(
+        settings.rows,
+        settings.sequence_length,
+        [_SEED, 0, number, records.SPLITS.index("heldout")],
+        settings.single_segment_rate,
+        settings.short_row_rate,
+    )
+
+
+class _Rows:
+    """Rows that are laid out as soon as there are `_BATCH_ROWS`, so that few wait as lists."""
+
+    def __init__(self, layout):
+        self._layout, self._waiting, self._laid = layout, [], []
+
+    def add(self, rows):
+        self._waiting += rows
+        while len(self._waiting) >= _BATCH_ROWS:
+            self._lay(_BATCH_ROWS)
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """All ids [n, L] and marks [n, L]."""
+        if self._waiting:
+            self._lay(len(self._waiting))
+        ids_BL, marks_BL = map(np.concatenate, zip(*self._laid))
+        return ids_BL, marks_BL
+
+    def _lay(self, count):
+        self._laid.append(segments.lay(self._waiting[:count], self._layout))
+        del self._waiting[:count]
 
 
 def _refuse_empty(source, documents, limit):

@@ -50,8 +50,6 @@ def meet(port, about, seconds):
 
     Returns ({number of a process: its connection}, names of all processes). Raises, on the others
     too, LateError if one does not come within `seconds`, PeersError if two do not belong together.
-
-    This is one function of more than 60 lines because all of it shares the list of who has come.
     """
     count, began = about["count"], time.monotonic()
     patience, arrived, listener = waiting.Patience(began), {}, _listen(port)

@@ -38,7 +38,7 @@ _SPEED_UNKNOWN = "not known before the speed is"
 
 
 def text(config: config_lib.Config, workdir: str) -> str:
-    """Returns the estimate as aligned lines; half of this function is the list of these lines."""
+    """Returns the estimate as aligned lines."""
     prepared_data.check_folder(config.data)
     mesh = plans.mesh(config, evaluates=True)
     data = prepared_data.RunData.of(config, workdir)
