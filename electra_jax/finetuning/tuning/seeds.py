@@ -127,8 +127,8 @@ def _train(session, page, prepared, start, point, folder, seeds, made_of) -> lis
     begun = time.perf_counter()
     config, name = session.config, prepared.task.name
     main, first_dev = prepared.task.main, prepared.first_dev
-    made = choices.setup(config, session.encoder, prepared, len(seeds))
-    programs = tuning_step.programs(made, session.mesh)
+    setup = choices.setup(config, session.encoder, prepared, len(seeds))
+    programs = tuning_step.programs(setup, session.mesh)
     keys_Z = tuning_step.keys(seeds)
     if start.trunk is None:
         state = programs.begin_fresh(keys_Z)
@@ -157,29 +157,36 @@ def _train(session, page, prepared, start, point, folder, seeds, made_of) -> lis
             )  # fmt: skip
         page.reported(prepared, point, seeds, number, steps, latest)
 
-    plan = _plan(config, prepared, point)
     tuned = loop.train(
-        programs, state, keys_Z, seeds, prepared.train.rows, plan, made.pad_id, score, better,
-        report,
-    )  # fmt: skip
+        programs,
+        state,
+        keys_Z,
+        seeds,
+        prepared.train.rows,
+        plan=_plan(config, prepared, point),
+        pad_id=setup.pad_id,
+        score=score,
+        better=better,
+        report=report,
+    )
 
     parts = dict(prepared.dev) | dict(prepared.test)
     found, thresholds = _predict(session, programs, prepared, tuned.params, parts)
-    written = []
+    records = []
     for place, seed in enumerate(seeds):
-        mine = {split: said[place] for split, said in found.items()}
-        outcome = _outcome(prepared, tuned, place, mine, thresholds[place])
+        own = {split: of_seeds[place] for split, of_seeds in found.items()}
         where = run_folder.seed_folder(folder, seed)
-        run_folder.write_predictions(where, prepared, parts, mine, thresholds[place])
-        share = _share(tuned, time.perf_counter() - begun, len(seeds))
-        devices = session.mesh.devices.size
-        written.append(made_of | {"seed": seed, "devices": devices, **outcome, **share})
+        run_folder.write_predictions(where, prepared, parts, own, thresholds[place])
+        about = {"seed": seed, "devices": session.mesh.devices.size}
+        about |= _outcome(prepared, tuned, place, own, thresholds[place])
+        about |= _share(tuned, time.perf_counter() - begun, len(seeds))
+        records.append(made_of | about)
 
     # Records come last: a seed that is interrupted before has none and is trained again.
-    _save_weights(session, prepared, point, folder, tuned, written)
-    for record in written:
+    _save_weights(session, prepared, point, folder, tuned, records)
+    for record in records:
         run_folder.finish(folder, record)
-    return written
+    return records
 
 
 def _share(tuned, seconds, seeds):
