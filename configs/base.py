@@ -93,7 +93,7 @@ def model() -> ml_collections.ConfigDict:
     """Two Transformer encoders with shared embeddings; by default BERT's encoder."""
     c = ml_collections.ConfigDict()
     c.embedding_size = 768  # width of the shared tables; projected to a network's own width
-    c.max_positions = 512  # rows of the table of learned positions, the longest rows possible
+    c.max_positions = 512  # rows of the table of learned positions; with it no row is longer
     c.discriminator = ml_collections.ConfigDict(  # as BERT-Base
         dict(layers=12, width=768, heads=12, feed_forward=3072)
     )

@@ -48,7 +48,7 @@ _CONTROL = flags.DEFINE_string(
 def main(config: finetuning_config.Config, workdir: str) -> None:
     """Fine-tunes, or with --dry_run prints what that would take."""
     if _DRY_RUN.value:
-        if _CONTROL.value:
+        if _CONTROL.value is not None:
             folder, names = run_folder.folder_of(config, workdir), choices.tasks_in_order(config)
             run_folder.control(folder, _CONTROL.value, names)
         print(forecast.text(config, workdir))

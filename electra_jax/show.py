@@ -7,8 +7,7 @@
 
 Many rows are judged, and those are shown in which replaced tokens stand out most, or least. A token
 is called replaced if its probability is above the threshold at which 2 % of the original tokens are
-false alarms.
-Prints in the terminal, or with --html writes a page.
+false alarms. Prints in the terminal, or with --html writes a page.
 """
 
 if __name__ == "__main__":

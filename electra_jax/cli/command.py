@@ -138,6 +138,7 @@ def _parsed(argv: Sequence[str], parse: Callable[[ConfigDict], Any]) -> tuple[An
 
     if _WORKDIR.value == "":
         raise config_lib.ConfigError("--workdir= is empty; a shell variable may not be set")
+    config_flag.check_overrides(given, flags.FLAGS["config"].value)
     config_flag.override(flags.FLAGS["config"].value, keywords)
     config = parse(flags.FLAGS["config"].value)
     workdir = _WORKDIR.value or os.path.join("runs", config.name)

@@ -11,6 +11,7 @@ import keyword
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
@@ -45,13 +46,38 @@ def define_config(argv: Sequence[str]) -> None:
 
 def check_values(argv: Sequence[str]) -> None:
     """Raises ConfigError for a flag without its value, which would take the next flag for it."""
-    for arg, following in zip(argv[1:], [*argv[2:], ""]):
+    for arg, following in zip(argv[1:], [*argv[2:], None]):
         if arg == "--":
             return
-        name = arg.lstrip("-")
-        takes_value = name == "config" or name in flags.FLAGS and not flags.FLAGS[name].boolean
-        if arg.startswith("-") and takes_value and (not following or following.startswith("--")):
+        if arg.startswith("-") and _takes_value(arg) and (following is None or _is_flag(following)):
+            name = arg.lstrip("-")
             raise config_lib.ConfigError(f"--{name} has no value; write --{name}=VALUE")
+
+
+def check_overrides(argv: Sequence[str], tree: ConfigDict) -> None:
+    """Raises ConfigError if an override without its value has taken the next flag for it."""
+    for arg, following in zip(argv[1:], argv[2:]):
+        path = arg.lstrip("-").removeprefix("config.")
+        if arg.startswith("--config.") and "=" not in arg and following.startswith("--"):
+            value: Any = tree
+            for name in path.split("."):
+                value = value[name]
+            if value == following:
+                raise config_lib.ConfigError(f"{arg} has no value; write {arg}=VALUE")
+
+
+def _takes_value(arg):
+    """Whether the next argument is the value of this one. Switches of a configuration take none."""
+    name = arg.lstrip("-")
+    if name in flags.FLAGS:
+        return not flags.FLAGS[name].boolean
+    return name == "config"
+
+
+def _is_flag(arg):
+    """Whether an argument is a flag; a value may begin with one dash, as -1 does."""
+    name = arg.lstrip("-").partition("=")[0]
+    return arg.startswith("--") or arg.startswith("-") and (name in flags.FLAGS or name == "config")
 
 
 def with_file(argv: Sequence[str]) -> list[str]:

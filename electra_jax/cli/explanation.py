@@ -66,7 +66,7 @@ def _place(error, argv):
     named = config_flag.value_of(argv, "config").partition(":")[0]
     if not named or isinstance(error, config_lib.ConfigError):
         return ""
-    if isinstance(error, SyntaxError) and error.filename:
+    if isinstance(error, SyntaxError) and os.path.isfile(error.filename or ""):
         return f"{error.filename}, line {error.lineno}"
 
     lines = [

@@ -3,7 +3,7 @@
 
 Settings                             the fields of `config.data` that preparation reads
 check_sources, check_vocabulary      refuse early what would fail later, without reading text
-check_beginnings                     the same with the first document of each file of this machine
+check_beginnings                     reads a first document of each source on this machine for that
 make_plan                            the sources, and the folder, which is named by a hash
 make_tasks                           one task per unit of text, the only input of a worker
 """
@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from electra_jax.data import records, text, vocabulary, vocabulary_training
@@ -72,20 +72,30 @@ def check_sources(settings: Settings) -> None:
 
 
 def check_beginnings(settings: Settings) -> None:
-    """Reads the first document of each source of files of this machine, from its first files.
+    """Reads one document of each source of files of this machine, from its first eight files.
 
-    Raises ValueError, one line, if they are no text, lack the field with the text or are empty.
+    Raises ValueError, one line, if what is read is no text or lacks the field with the text, or if
+    no file of a source has any text.
     """
     for source in text.parse(settings.source):
         if not text.is_local(source):
             continue
         units = [unit for unit in text.units(source) if unit.stripe == 0]
-        first = None
+        first, counts = None, collections.Counter()
         for unit in units[:_LOOKED_AT]:
             if first is None:
-                first = next(unit.documents(settings, collections.Counter()), None)
+                first = next(unit.documents(settings, counts), None)
         if first is None and len(units) <= _LOOKED_AT:
-            raise ValueError(f"{source.spec} has no text; give it another file")
+            raise refusal(source, counts)
+
+
+def refusal(source: text.Source, counts: Mapping[str, int]) -> ValueError:
+    """The error for a source without text; `counts` are of its documents that were left out."""
+    return ValueError(
+        f"source {source.spec} has no text ({counts['empty']} empty documents,"
+        f" {counts['skipped_short']} shorter than data.min_document_characters)"
+        "; give it another file"
+    )
 
 
 def check_vocabulary(settings: Settings) -> None:

@@ -145,11 +145,7 @@ def _refuse_empty(source, counted):
     for found in counted:
         counts.update(found)
 
-    raise ValueError(
-        f"source {source.spec} has no text ({counts['empty']} empty documents,"
-        f" {counts['skipped_short']} shorter than data.min_document_characters)"
-        "; give it another file"
-    )
+    raise planning.refusal(source, counts)
 
 
 def _refuse_one_document(plan, source, counted):

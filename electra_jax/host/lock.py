@@ -20,6 +20,11 @@ from electra_jax.host import causes, owners
 
 # What flock answers on Lustre without `-o flock`, NFS without lockd, and some FUSE mounts.
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+# Why a folder can never be made at a path.
+_NEVER = (
+    errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS,
+    errno.ENAMETOOLONG,
+)  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -35,7 +40,9 @@ def hold(path: str, what: str) -> Iterator[None]:
     """
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    except (FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError) as error:
+    except OSError as error:
+        if error.errno not in _NEVER:
+            raise
         raise ValueError(f"{what} cannot be made: {error.strerror}; choose another") from error
 
     # Mode "a+" neither empties the file nor requires it: its content belongs to the present owner.

@@ -104,7 +104,11 @@ class Weights:
 
     @property
     def limit(self) -> int:
-        """The largest number of tokens in a row; without learned positions, what is reasonable."""
+        """The largest number of tokens in a row.
+
+        Without learned positions it is that of the longest rows of training, or `max_positions` if
+        that is more; 65,536 if neither is known.
+        """
         if self.networks.max_positions:
             return self.networks.max_positions
         if self.config is None:

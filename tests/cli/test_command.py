@@ -44,6 +44,12 @@ TINY = "--config=configs/tiny.py"
         ([TINY, "--workdir"], "--workdir has no value"),
         (["--config", "--dry_run"], "--config has no value"),
         ([TINY, "--workdir="], "--workdir= is empty; a shell variable may not be set"),
+        ([TINY, "--workdir", "-dry_run"], "--workdir has no value"),
+        ([TINY, "--config.name", "--dry_run"], "--config.name has no value; write --config.name=V"),
+        (
+            [TINY, "--config.schedule.stages=((0.5, 32"],
+            "config.schedule.stages='((0.5, 32' is not a",
+        ),
         ([TINY, "--workdir=s3://bucket/run"], "--workdir='s3://bucket/run' is an address"),
         ([TINY, "--workdir=gs:/bucket/run"], "--workdir='gs:/bucket/run' lacks a slash: gs://BUCK"),
         ([TINY, "--config.data.batch_size=0"], "data.batch_size=0 is outside"),

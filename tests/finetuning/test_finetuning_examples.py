@@ -119,7 +119,11 @@ def test_torn_rows_of_qqp_are_counted_and_elsewhere_refused(tmp_path):
         ("sentence\ttag\nGood\t1\n", "train.tsv:1: no column 'label'; there is sentence, tag"),
         (
             "a,label\nGood,1\n",
-            "no column 'sentence'; there is a,label, one column; if ',' parts col",
+            "there is a,label, one column; if ',' parts columns, give custom.format=csv",
+        ),
+        (
+            "a;label\nGood;1\n",
+            "one column; if ';' parts columns, part them by commas",
         ),
         ("sentence\tlabel\tlabel\nA\t1\t0\n", "train.tsv:1: column 'label' stands there 2 times"),
         ("sentence\tlabel\n", "train.tsv holds no example"),

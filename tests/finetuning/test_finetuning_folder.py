@@ -307,6 +307,8 @@ def test_a_control_of_the_same_name_is_called_by_its_folder(tmp_path):
     ("asked", "words"),
     [
         ("rndom", "no results of that name in .*finetune, which has mine, random, nor in a folder"),
+        ("", "--control= is empty"),
+        ("gs://bucket/run/finetune/a", "--control='gs://bucket/run/finetune/a' is an address"),
         ("mine", "is this fine-tuning itself"),
         ("random", "has results of rte, and not of cola; tune the same tasks with both"),
         ("broken", "broken.results.json is no results.json"),

@@ -31,6 +31,12 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
             pass
 
 
+def test_a_name_that_is_too_long_is_named(tmp_path):
+    with pytest.raises(ValueError, match="^workdir x cannot be made: File name too long"):
+        with lock.hold(str(tmp_path / ("a" * 300) / "run.lock"), "workdir x"):
+            pass
+
+
 def test_a_lock_is_held_until_the_block_ends(tmp_path):
     path = str(tmp_path / "run.lock")
     with lock.hold(path, "the run"):

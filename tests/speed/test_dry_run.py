@@ -132,8 +132,9 @@ def test_the_dry_run_refuses_a_run_whose_rows_and_text_are_gone(tmp_path):
     ("files", "message"),
     [
         ({"a.jsonl": '{"abstract": "a b"}\n'}, "a.jsonl, line 1: no field 'text'"),
-        ({"a.txt": ""}, r"text:.*\* has no text; give it another file"),
+        ({"a.txt": ""}, r"text:.*\* has no text .0 empty documents, 0 shorter"),
         ({"a.txt": "\n \n", "b.txt": ""}, "has no text"),
+        ({"a.txt": "short\n\ntoo"}, "2 shorter than data.min_document_characters"),
         ({"a.txt": "", "b.txt": "some text"}, ""),  # an empty file beside others does no harm
     ],
 )
@@ -141,7 +142,10 @@ def test_the_dry_run_looks_at_the_first_text(tmp_path, files, message):
     (tmp_path / "text").mkdir()
     for name, content in files.items():
         (tmp_path / "text" / name).write_text(content)
-    config = config_lib.parse(small_run(f"text:{tmp_path}/text/*", str(tmp_path / "data")))
+    least = 10 if "shorter" in message else 0
+    source = f"text:{tmp_path}/text/*"
+    config = small_run(source, str(tmp_path / "data"), data__min_document_characters=least)
+    config = config_lib.parse(config)
     if not message:
         assert "parameters" in dry_run.text(config, str(tmp_path / "run"))
         return

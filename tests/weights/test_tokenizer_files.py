@@ -53,7 +53,7 @@ def differing(words, lines):
 def test_marks_stay_behind_the_letters_that_change(lower_case):
     """Capitals with a mark for which there is no single letter; Burmese marks in their order."""
     words = made("sentencepiece", lower_case=lower_case, strip_accents=False)
-    lines = ["О\u0301сень За\u0301мок", "Ẹ\u0300kọ́ Ọ\u0300rọ̀", "ခွင့်"]
+    lines = ["О\u0301сень За\u0301мок", "Ẹ\u0300kọ́ Ọ\u0300rọ̀", "I\u0307 İ i", "ခွင့်"]
     assert differing(words, LINES + lines) == []
 
 
@@ -158,6 +158,9 @@ def test_a_piece_that_was_added_as_a_token_stays_whole(tmp_path):
     (found,) = tokenizer_files.read(str(tmp_path)).encode([text])
     assert found.tolist() == fast.encode(text, add_special_tokens=False).ids
     assert found.tolist() != words.encode([text])[0].tolist()
+    words.save(str(tmp_path / "vocab"))  # as beside an export of this package
+    (again,) = tokenizer_files.read(str(tmp_path)).encode([text])
+    assert again.tolist() == found.tolist()
 
 
 def test_chinese_letters_that_are_not_parted_need_a_tokenizer_json(tmp_path):

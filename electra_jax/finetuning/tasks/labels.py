@@ -25,7 +25,8 @@ def known(rows: Iterable[tables.TableRow], task: task_lib.Task, separator: str) 
     several = task.kind == "multi_label"
     found = sorted({label for row in rows for label in _labels(row.label, separator, several)})
     if not 2 <= len(found) <= _MOST_LABELS:
-        empty = next((row.where for row in rows if not several and not row.label), "")
+        few = len(found) < 2 and not several
+        empty = next((row.where for row in rows if few and not row.label), "")
         many = f"{len(found)} different labels" if len(found) != 1 else "one label"
         raise ValueError(
             f"task {task.name}: {many} in train{f', and none in {empty}' if empty else ''}; look at"

@@ -315,7 +315,9 @@ class _CellPicker:
         hint = ""
         if self._width == 1 and other:
             known = known.replace("\t", "\\t")
-            hint = f", one column; if {other!r} parts columns, give custom.format=tsv or csv"
+            formats = {",": "give custom.format=csv", "\t": "give custom.format=tsv"}
+            remedy = formats.get(other, "part them by commas (csv) or tabs (tsv)")
+            hint = f", one column; if {other!r} parts columns, {remedy}"
         raise ValueError(f"{self._path}:1: no column {column!r}; there is {known[:200]}{hint}")
 
 

@@ -25,6 +25,7 @@ from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import results_file, run_results, submission
 from electra_jax.finetuning.tasks import built_in
 from electra_jax.finetuning.tuning import datasets
+from electra_jax.host import safe_files
 from electra_jax.report import drawing
 from electra_jax.workdir import metadata
 
@@ -240,6 +241,9 @@ def control(folder: str, asked: str, names: Sequence[str]) -> run_results.Result
     Raises ConfigError, one line, if there are no results, or those of none of the tasks.
     """
     around = os.path.dirname(folder)
+    if not asked:
+        raise config_lib.ConfigError("--control= is empty; a shell variable may not be set")
+    safe_files.check_no_address(asked, "--control", config_lib.ConfigError)
     place = next((p for p in (os.path.join(around, asked), asked) if _has_results(p)), None)
     if place is None:
         found = sorted(glob.glob(f"{glob.escape(around)}/*/{_RESULTS}"))

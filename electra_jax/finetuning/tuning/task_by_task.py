@@ -44,7 +44,9 @@ def fine_tune(
     if not isinstance(config, finetuning_config.Config):
         config = finetuning_config.parse(config)
     logs.show()
-    return shown_results.of(run(config, os.fspath(workdir), control and os.fspath(control)))
+    return shown_results.of(
+        run(config, os.fspath(workdir), control if control is None else os.fspath(control))
+    )
 
 
 def run(
@@ -70,9 +72,10 @@ def run(
     for line in choices.unread(config):
         logging.warning("%s", line)
     names, mesh = choices.tasks_in_order(config), choices.mesh(config)
-    encoder = encoders.read(config, workdir, mesh)
     folder = run_folder.folder_of(config, workdir)
     safe_files.check_path(folder, "folder", config_lib.ConfigError)
+    compared = None if control is None else run_folder.control(folder, control, names)
+    encoder = encoders.read(config, workdir, mesh)
 
     with contextlib.ExitStack() as stack:
         what = f"folder {staging.place(folder)}"
@@ -80,7 +83,6 @@ def run(
         stack.enter_context(staging.locked(workdir, folder, what))
         stack.enter_context(logs.file(os.path.join(folder, "log.txt")))
         compile_cache.keep()
-        compared = run_folder.control(folder, control, names) if control else None
         session = choices.Session(config, workdir, folder, mesh, encoder, compared)
         run_folder.check_settings(folder, config, encoder.identity, encoder.step)
         _check_needed(session, names)
@@ -144,7 +146,7 @@ def _followed(
         yield page
     except KeyboardInterrupt:
         logging.info(
-            "stopped at %s: seeds that are finished are kept, others begin again", page.now
+            "stopped while %s: seeds that are finished are kept, others begin again", page.now
         )
         page.ended("interrupted; the same command goes on")
         raise

@@ -44,8 +44,10 @@ def read(path: str) -> dict[str, np.ndarray]:
             return _read_zip(path)
         with open(path, "rb") as file:
             return _read_legacy(file)
+    except MemoryError as error:
+        raise ValueError(f"does not fit into the memory, or is damaged ({error})") from error
     except (
-        zipfile.BadZipFile, EOFError, struct.error, MemoryError, OverflowError, NotImplementedError
+        zipfile.BadZipFile, EOFError, struct.error, OverflowError, NotImplementedError
     ) as error:  # fmt: skip
         raise ValueError(f"damaged or cut off ({error}); copy it again") from error
     except (IndexError, KeyError, TypeError, AttributeError) as error:

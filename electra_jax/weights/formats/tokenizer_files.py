@@ -32,7 +32,8 @@ _BERT = re.compile(r"(Bert|Electra|DistilBert|MobileBert|ConvBert)Tokenizer(Fast
 DIFFERENCES = {  # kind -> cases in which the ids of these files differ from those of training
     "sentencepiece": (
         "two ways to cut a word that score the same to the last digit",
-        "characters of several code points that compatibility normalisation changes as a whole",
+        "characters of several code points that compatibility normalisation changes as a whole,"
+        " such as decomposed letters where accents are kept",
         "a literal `[MASK]` or other special token in the text: one token here, plain text there",
     ),
     "wordpiece": (
@@ -83,7 +84,8 @@ def read(folder: str) -> vocabulary_lib.Vocabulary:
     """Returns the vocabulary of a folder.
 
     The copy in `vocab/` that `write` made comes first, then vocab.txt if the tokenizer is BERT's,
-    then tokenizer.json. A copy that lacks tokens which were added since gives way to the last.
+    then tokenizer.json. A copy or a vocab.txt gives way to the last if that has added tokens that
+    it does not know as such.
 
     Raises ValueError, in one line.
     """
@@ -91,9 +93,11 @@ def read(folder: str) -> vocabulary_lib.Vocabulary:
     if os.path.isdir(os.path.join(folder, FOLDER)):
         found = vocabulary_lib.load(os.path.join(folder, FOLDER))
         _refuse_edited(folder, found)
-        if not (os.path.exists(fast_) and _added_beyond(folder, found.size)):
+        if not os.path.exists(fast_):
             return found
-        return vocabulary_lib.load(fast_)
+        known = fast(found).get_added_tokens_decoder().values()
+        more = _added(folder).keys() - {token.content for token in known}
+        return vocabulary_lib.load(fast_) if more else found
 
     settings = _settings(os.path.join(folder, TOKENIZER_CONFIG))
     kind = settings.get("tokenizer_class") or _settings(os.path.join(folder, CONFIG)).get(
@@ -224,8 +228,8 @@ def _sentencepiece(vocabulary):
     elif rules.name.endswith("_cf"):
         # `Precompiled` replaces a letter with its marks by what it has for the letter alone, so it
         # would lose the marks of capitals. The rules leave a capital i with its dot as it is.
-        aside, back = ("İ", _ASIDE), (_ASIDE, "İ")
-        steps += [normalizers.Replace(*aside), normalizers.Lowercase(), normalizers.Replace(*back)]
+        aside = [normalizers.Replace(letter, _ASIDE) for letter in ("İ", "I\u0307")]
+        steps += [*aside, normalizers.Lowercase(), normalizers.Replace(_ASIDE, "İ")]
 
     if rules.precompiled_charsmap:
         steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
