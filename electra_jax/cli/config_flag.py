@@ -67,7 +67,7 @@ def check_overrides(argv: Sequence[str], tree: ConfigDict) -> None:
 
 
 def _takes_value(arg):
-    """Whether the next argument is the value of this one. Switches of a configuration take none."""
+    """Whether an argument is a flag that takes the next argument as its value."""
     name = arg.lstrip("-")
     if name in flags.FLAGS:
         return not flags.FLAGS[name].boolean

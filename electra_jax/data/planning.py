@@ -11,6 +11,7 @@ make_tasks                           one task per unit of text, the only input o
 import collections
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -81,10 +82,10 @@ def check_beginnings(settings: Settings) -> None:
         if not text.is_local(source):
             continue
         units = [unit for unit in text.units(source) if unit.stripe == 0]
-        first, counts = None, collections.Counter()
-        for unit in units[:_LOOKED_AT]:
-            if first is None:
-                first = next(unit.documents(settings, counts), None)
+        counts: collections.Counter = collections.Counter()
+        found = (unit.documents(settings, counts) for unit in units[:_LOOKED_AT])
+
+        first = next(itertools.chain.from_iterable(found), None)
         if first is None and len(units) <= _LOOKED_AT:
             raise refusal(source, counts)
 

@@ -145,9 +145,7 @@ def _followed(
     try:
         yield page
     except KeyboardInterrupt:
-        logging.info(
-            "stopped while %s: seeds that are finished are kept, others begin again", page.now
-        )
+        logging.info("stopped (%s); seeds that are finished are kept, others begin again", page.now)
         page.ended("interrupted; the same command goes on")
         raise
     except Exception as error:

@@ -30,6 +30,7 @@ _DTYPES = {
     "torch BoolStorage": np.bool_,
 }
 _REPEATED = 1 << 24  # elements of a tensor that shows its data several times, at most
+_DAMAGED = (zipfile.BadZipFile, EOFError, struct.error, OverflowError)
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # the first number of a file in the older form
 
 
@@ -46,9 +47,7 @@ def read(path: str) -> dict[str, np.ndarray]:
             return _read_legacy(file)
     except MemoryError as error:
         raise ValueError(f"does not fit into the memory, or is damaged ({error})") from error
-    except (
-        zipfile.BadZipFile, EOFError, struct.error, OverflowError, NotImplementedError
-    ) as error:  # fmt: skip
+    except (*_DAMAGED, NotImplementedError) as error:  # the last is zipfile's, of broken headers
         raise ValueError(f"damaged or cut off ({error}); copy it again") from error
     except (IndexError, KeyError, TypeError, AttributeError) as error:
         raise ValueError("no archive of tensors, or a damaged one") from error

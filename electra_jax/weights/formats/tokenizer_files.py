@@ -93,10 +93,7 @@ def read(folder: str) -> vocabulary_lib.Vocabulary:
     if os.path.isdir(os.path.join(folder, FOLDER)):
         found = vocabulary_lib.load(os.path.join(folder, FOLDER))
         _refuse_edited(folder, found)
-        if not os.path.exists(fast_):
-            return found
-        known = fast(found).get_added_tokens_decoder().values()
-        more = _added(folder).keys() - {token.content for token in known}
+        more = os.path.exists(fast_) and _added_since(folder, found)
         return vocabulary_lib.load(fast_) if more else found
 
     settings = _settings(os.path.join(folder, TOKENIZER_CONFIG))
@@ -112,9 +109,7 @@ def read(folder: str) -> vocabulary_lib.Vocabulary:
         found = vocabulary_lib.load(text, lower_case, strip_accents)
 
         # A piece of vocab.txt that was added as a token stays whole, which tokenizer.json tells.
-        if os.path.exists(fast_) and _added(folder).keys() - {
-            found.piece(n) for n in _role_ids(found)
-        }:
+        if os.path.exists(fast_) and _added_since(folder, found):
             return vocabulary_lib.load(fast_)
         if not (beyond := _added_beyond(folder, found.size)):
             return found
@@ -247,8 +242,7 @@ def _sentencepiece(vocabulary):
     made.pre_tokenizer = pre_tokenizers.Metaspace(_SPACE, prepend_scheme=ahead, split=False)
     made.decoder = decoders.Metaspace(_SPACE, prepend_scheme=scheme, split=False)
     if trainer.byte_fallback:
-        steps = [made.decoder, decoders.ByteFallback(), decoders.Fuse()]
-        made.decoder = decoders.Sequence(steps)
+        made.decoder = decoders.Sequence([made.decoder, decoders.ByteFallback(), decoders.Fuse()])
 
     for piece in model.pieces:
         if piece.type == _CONTROL:  # text never gives such a token
@@ -272,9 +266,10 @@ _MAKERS = {
 }
 
 
-def _role_ids(vocabulary):
-    """The ids of the special tokens."""
-    return [getattr(vocabulary, f"{role}_id") for role in _ROLES]
+def _added_since(folder, vocabulary) -> set[str]:
+    """The added tokens of a folder that the files of this vocabulary would not have."""
+    own = fast(vocabulary).get_added_tokens_decoder().values()
+    return _added(folder).keys() - {token.content for token in own}
 
 
 def _added_beyond(folder, size) -> str:
