@@ -136,7 +136,8 @@ def pages(tmp_path_factory, finished):
     control = run_results.Results("fresh", [made_results.task("cola", [0.05, 0.02, 0.1])])
     _, stopped = made_results.going_on(status="stopped", note="no file MNLI/train.tsv in glue")
     tuned = made_results.with_facts(made_results.three())
-    finetuning_page.write(str(folder / "finetuning.html"), tuned, control, stopped)
+    tuned = dataclasses.replace(tuned, control=control)
+    finetuning_page.write(str(folder / "finetuning.html"), tuned, stopped)
     return {
         "run": finished[0] / "report.html",
         "compare": folder / "compare.html",
