@@ -2,7 +2,7 @@
 """XLA's options as a setting writes them: 'xla_cpu_enable_fast_math=false NAME=VALUE'.
 
 Which names there are is known to the compiler alone, and differs from device to device and from
-version to version of jax. A run therefore asks it before it reads text (`plans.mesh`).
+version to version of jax. A run therefore asks it before it reads text (`plans.make_mesh`).
 """
 
 import re

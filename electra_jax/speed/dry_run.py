@@ -40,7 +40,7 @@ _SPEED_UNKNOWN = "not known before the speed is"
 def text(config: config_lib.Config, workdir: str) -> str:
     """Returns the estimate as aligned lines."""
     prepared_data.check_folder(config.data)
-    mesh = plans.mesh(config, evaluates=True)
+    mesh = plans.make_mesh(config, evaluates=True)
     data = prepared_data.RunData.of(config, workdir)
     try:
         _check(config, data)

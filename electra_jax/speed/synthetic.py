@@ -63,7 +63,7 @@ def prepare(
 
     `devices` may be descriptions of devices that are not present.
     """
-    mesh = plans.mesh(config, devices)
+    mesh = plans.make_mesh(config, devices)
     vocabulary = MadeUpVocabulary(vocab_size)
     plan = plans.make_plan(config, vocabulary, mesh=mesh)
     update = plan.compile_update(config.data.sequence_length)

@@ -22,7 +22,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import compiler_options, row_split, stages
 from electra_jax.core import compilers, meshes, placing, sharding
 from electra_jax.data import vocabulary as vocabulary_lib
-from electra_jax.model import attention, encoder, networks
+from electra_jax.model import encoder, networks
 from electra_jax.objectives import (
     adversarial_generator,
     all_tokens_mlm,
@@ -37,7 +37,7 @@ from electra_jax.objectives import (
     replaced_token_detection,
 )
 from electra_jax.objectives.objective import Objective
-from electra_jax.step import evaluation, optimizer, schedule, train_step
+from electra_jax.step import attention_choice, evaluation, optimizer, schedule, train_step
 
 # The type is Any because FixedGenerator takes weights_V in addition, so that one constructor call
 # for all of them cannot be checked.
@@ -190,12 +190,12 @@ def make_plan(
             length: make_objective(config, vocabulary, known.get(length, equal_V), mesh, length)
             for length in dict.fromkeys(stage.sequence_length for stage in all_stages)
         },
-        optimizer=optimizer_of(config),
-        rate=rate(config),
+        optimizer=make_optimizer(config),
+        rate=make_rate(config),
         peak=peak_rates(config).peak,
         warmup_steps=config.schedule.warmup_steps,
-        progress=progress(config),
-        extras=extras(config),
+        progress=make_progress(config),
+        extras=make_extras(config),
         key=jax.random.key(config.seed),
         pad_id=vocabulary.pad_id,
         accumulation=config.schedule.accumulation,
@@ -204,7 +204,7 @@ def make_plan(
     )
 
 
-def evaluator(
+def make_evaluator(
     config: config_lib.Config, plan: Plan, stage: stages.Stage, program: Callable
 ) -> evaluation.Evaluator:
     """What computes the metrics of held-out rows of a stage.
@@ -222,7 +222,7 @@ def evaluator(
     )
 
 
-def mesh(
+def make_mesh(
     config: config_lib.Config,
     devices: Sequence[jax.Device] | None = None,
     evaluates: bool = False,
@@ -294,7 +294,7 @@ def networks_config(
     triton = meshes.runs_triton(meshes.first_device(mesh))
     in_kernel = triton and model.residual_norm == "auto"
     shared |= encoder.forms_on(platform, model.scan, split, in_kernel)
-    shared["attention"] = _attention(config, length, platform, triton)
+    shared["attention"] = attention_choice.choose(config, length, platform, triton)
 
     def shape(network):
         return encoder.EncoderConfig(**shared | dataclasses.asdict(network))
@@ -336,30 +336,30 @@ def make_objective(
     length = sequence_length or config.data.sequence_length
     settings = dataclasses.asdict(config.objective)
     name = settings.pop("name")
-    networks_ = networks_config(config, vocabulary.size, mesh, length)
+    shapes = networks_config(config, vocabulary.size, mesh, length)
     objective = OBJECTIVES[name](
-        networks=networks_,
+        networks=shapes,
         special_ids=tuple(vocabulary.special_ids),
         mask_id=vocabulary.mask_id,
-        slots=slots(config.objective, length),
+        slots=most_slots(config.objective, length),
         placement=placing.placement(mesh),
         **settings,
     )
 
     if name in ("uniform_generator", "unigram_generator"):
-        weights_V = np.zeros(networks_.padded_vocab_size, np.float32)
+        weights_V = np.zeros(shapes.padded_vocab_size, np.float32)
         weights_V[: vocabulary.size] = unigram_V if name == "unigram_generator" else 1
         objective = dataclasses.replace(objective, weights_V=weights_V)
 
     return objective
 
 
-def slots(chosen: config_lib.Objective, length: int) -> int:
+def most_slots(chosen: config_lib.Objective, length: int) -> int:
     """N, the largest number of slots in a row of this length at any time of the run."""
     return min(masking.slots(max(chosen.mask_rate, chosen.first_mask_rate), length), length)
 
 
-def optimizer_of(config: config_lib.Config) -> optax.GradientTransformation:
+def make_optimizer(config: config_lib.Config) -> optax.GradientTransformation:
     """The optimizer; the training step multiplies its updates by -rate."""
     chosen = config.optimizer
     return OPTIMIZERS[chosen.name](
@@ -401,7 +401,7 @@ def _rates_of_matrices(config):
     return (own if alone else muon), own
 
 
-def rate(config: config_lib.Config) -> Callable[..., jax.Array]:
+def make_rate(config: config_lib.Config) -> Callable[..., jax.Array]:
     """(step, progress) -> the rate of the parameters with the highest peak.
 
     The optimizer scales the others down.
@@ -415,7 +415,7 @@ def rate(config: config_lib.Config) -> Callable[..., jax.Array]:
     return schedule.rate(peak_rates(config).peak, chosen.steps, chosen.warmup_steps, shape)
 
 
-def progress(config: config_lib.Config) -> Callable[[train_step.TrainState], jax.Array]:
+def make_progress(config: config_lib.Config) -> Callable[[train_step.TrainState], jax.Array]:
     """A function of the state: the spent share of the budget."""
     chosen = config.schedule
     if chosen.budget == "tokens":
@@ -425,7 +425,7 @@ def progress(config: config_lib.Config) -> Callable[[train_step.TrainState], jax
     return schedule.share_of_steps(chosen.steps)
 
 
-def extras(config: config_lib.Config) -> train_step.Extras:
+def make_extras(config: config_lib.Config) -> train_step.Extras:
     """The optional parts of step and state that the configuration asks for."""
     chosen, named = config.schedule, peak_rates(config).named()
     return train_step.Extras(
@@ -434,46 +434,3 @@ def extras(config: config_lib.Config) -> train_step.Extras:
         timed=chosen.budget == "minutes",
         logged_shares=None if named == {"learning_rate": 1.0} else named,
     )
-
-
-def attention_without_kernel(config: config_lib.Config, mesh: Mesh | None, length: int) -> str:
-    """Why `auto` takes no kernel for attention over rows of this length on an accelerator.
-
-    It is '' where it takes one, on CPUs, and if the configuration names the way.
-    """
-    platform, triton = meshes.platform(mesh), meshes.runs_triton(meshes.first_device(mesh))
-    kernel = {"tpu": "fused", "gpu": "blockwise"}.get(platform)
-    if config.model.attention != "auto" or kernel is None:
-        return ""
-    if _attention(config, length, platform, triton) != "einsum":
-        return ""
-    return f"{kernel} {_kernel_refused(config, kernel, length, platform, triton)}"
-
-
-def _attention(config, length, platform, triton):
-    """How attention over rows of this length is computed on these devices.
-
-    Raises ConfigError if the configuration names a way that is not possible here.
-    """
-    model = config.model
-    refused = functools.partial(
-        _kernel_refused, config, length=length, platform=platform, triton=triton
-    )
-    if model.attention == "auto":
-        long = model.attention_dropout == 0 and length >= 512
-        ways = ["splash"] * long + ["fused", "blockwise", "einsum"]
-        return next(way for way in ways if not refused(way))
-
-    if reason := refused(model.attention):
-        raise config_lib.ConfigError(
-            f"model.attention={model.attention!r} {reason}; try model.attention=einsum"
-        )
-    return model.attention
-
-
-def _kernel_refused(config, way, length, platform, triton):
-    """Why the networks that the objective reads cannot compute attention in this way, or ''."""
-    model, reads = config.model, config_lib.READS[config.objective.name]
-    read = [*[model.generator] * ("model.generator" in reads), model.discriminator]
-    shapes = [(network.heads, network.width // network.heads) for network in read]
-    return attention.refused(way, platform, length, shapes, model.dropout_bits, triton)

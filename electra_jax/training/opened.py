@@ -51,7 +51,7 @@ class Opened:
         """What computes metrics as the run does; the rows must have been asked for."""
         unigram_V = self.records.unigram()[0]
         compiled = self.plan.compile_evaluate(self.stage.sequence_length, unigram_V)
-        return plans.evaluator(self.config, self.plan, self.stage, compiled)
+        return plans.make_evaluator(self.config, self.plan, self.stage, compiled)
 
 
 def open_workdir(
@@ -98,7 +98,7 @@ def open_workdir(
     opened = [_rows(config, folder) for folder in folders]
     unigrams = {found.manifest.sequence_length: found.unigram()[0] for found in opened}
     if evaluates:
-        mesh = plans.mesh(config, evaluates=True)
+        mesh = plans.make_mesh(config, evaluates=True)
     else:  # the kernels of accelerators cannot be divided without the mesh of a step
         mesh = meshes.make_mesh(1, devices=jax.local_devices()[:1])
     plan = plans.make_plan(config, vocabulary, unigrams, mesh)

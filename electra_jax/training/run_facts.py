@@ -21,7 +21,7 @@ from electra_jax.configs import base
 from electra_jax.data import records
 from electra_jax.model import accounting
 from electra_jax.report import run_cost, run_page, style
-from electra_jax.step import plans
+from electra_jax.step import attention_choice
 from electra_jax.training import budget as budget_lib
 from electra_jax.training import environment, runs, spikes
 from electra_jax.workdir import starts
@@ -91,7 +91,7 @@ def attention_in_words(run: runs.Run) -> list[str]:
     """
     lines = []
     for length in dict.fromkeys(stage.sequence_length for stage in run.stages):
-        if reason := plans.attention_without_kernel(run.config, run.mesh, length):
+        if reason := attention_choice.why_no_kernel(run.config, run.mesh, length):
             lines.append(
                 f"attention over rows of {length} tokens holds all scores (einsum): {reason}"
             )

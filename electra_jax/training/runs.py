@@ -109,7 +109,7 @@ def start(config: config_lib.Config, workdir: str) -> Run:
         logging.warning("%s", line)
     # First, so that a wrong batch size, or attention that these devices cannot compute, is refused
     # before text is read for hours.
-    mesh = plans.mesh(config, evaluates=True)
+    mesh = plans.make_mesh(config, evaluates=True)
     for stage in stages.distinct(config):
         plans.networks_config(config, 1, mesh, stage.sequence_length)
 
@@ -248,7 +248,7 @@ class _Programs:
             records=rows,
             objective=self.plan.objectives[length],
             update=self.update[length],
-            evaluator=plans.evaluator(config, self.plan, stage, self.evaluate[length]),
+            evaluator=plans.make_evaluator(config, self.plan, stage, self.evaluate[length]),
             play=self.play[length],
         )
 

@@ -371,11 +371,11 @@ def test_init_from_takes_workdirs_folders_and_exports(words, workdir, folder, tm
     places["several_files"] = in_several_files(folder, tmp_path / "several_files")
     config.init["from"] = str(places[kind])
     config = config_lib.parse(config)
-    mesh = plans.mesh(config)
+    mesh = plans.make_mesh(config)
     objective = plans.make_objective(config, words, np.ones(words.size))
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)), seed=4)
     params = jax.tree.map(jax.numpy.asarray, params)
-    fresh = train_step.state_of(objective, plans.optimizer_of(config), params)
+    fresh = train_step.state_of(objective, plans.make_optimizer(config), params)
     run = starting_weights.Beginning(
         config.init, config.optimizer.name, fresh, objective.phases, words, mesh
     )

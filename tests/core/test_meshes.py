@@ -85,8 +85,8 @@ def test_a_configuration_asks_for_slices():
     config.mesh.update(slices=2)
     devices = [Device(number, platform="cpu") for number in range(8)]
     with pytest.raises(config_lib.ConfigError, match="mesh.slices=2 does not divide 7 devices"):
-        plans.mesh(config_lib.parse(config), devices[:7])
-    assert dict(plans.mesh(config_lib.parse(config), devices).shape)["data"] == 8
+        plans.make_mesh(config_lib.parse(config), devices[:7])
+    assert dict(plans.make_mesh(config_lib.parse(config), devices).shape)["data"] == 8
 
 
 def test_a_dry_run_says_what_goes_across_slices():
@@ -115,7 +115,7 @@ def test_rows_that_cannot_be_split_are_refused_with_what_would_help(count, setti
     config.update_from_flattened_dict(settings)
     devices = [Device(number, platform="cpu") for number in range(count)]
     with pytest.raises(config_lib.ConfigError, match=message):
-        plans.mesh(config_lib.parse(config), devices)
+        plans.make_mesh(config_lib.parse(config), devices)
 
 
 @pytest.mark.parametrize(
@@ -138,13 +138,13 @@ def test_an_evaluation_needs_whole_rows_for_all_devices_but_not_for_micro_batche
     config.update_from_flattened_dict(settings | {"evaluation.batch_size": rows})
     config = config_lib.parse(config)
     devices = [Device(n, platform="cpu", process_index=n // 8) for n in range(16)]
-    assert plans.mesh(config, devices).size == 16  # `show` and `benchmark` evaluate nothing
+    assert plans.make_mesh(config, devices).size == 16  # `show` and `benchmark` evaluate nothing
     if not message:
-        assert plans.mesh(config, devices, evaluates=True).size == 16
+        assert plans.make_mesh(config, devices, evaluates=True).size == 16
         return
 
     with pytest.raises(config_lib.ConfigError) as error:
-        plans.mesh(config, devices, evaluates=True)
+        plans.make_mesh(config, devices, evaluates=True)
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -153,4 +153,4 @@ def test_a_tensor_axis_that_is_named_divides_the_rows_of_an_evaluation_too():
     config.evaluation.batch_size = 64
     devices = [Device(number, platform="cpu") for number in range(256)]
     with pytest.raises(config_lib.ConfigError, match="; try 256 or mesh.tensor=4$"):
-        plans.mesh(config_lib.parse(config), devices)
+        plans.make_mesh(config_lib.parse(config), devices)

@@ -21,7 +21,7 @@ from electra_jax.model import (
     pallas_triton,
     residual_norm,
 )
-from electra_jax.step import plans
+from electra_jax.step import attention_choice, plans
 from electra_jax.training import run_facts
 from support import corpus, odd
 
@@ -390,7 +390,7 @@ def test_auto_is_a_kernel_where_there_is_one(platform, overrides, way, monkeypat
 def test_a_run_says_why_an_accelerator_gets_no_kernel(platform, overrides, reason, monkeypatch):
     config = asked(platform, monkeypatch, **overrides)
     length = config.data.sequence_length
-    assert plans.attention_without_kernel(config, None, length) == reason
+    assert attention_choice.why_no_kernel(config, None, length) == reason
     run = types.SimpleNamespace(
         config=config, mesh=None, stages=[types.SimpleNamespace(sequence_length=length)] * 2
     )

@@ -25,7 +25,7 @@ def of(tree):
     config = config_lib.parse(tree)
     vocab_size = prepared_data.vocabulary_size(prepared_data.RunData.of(config, ""))
     vocabulary = synthetic.MadeUpVocabulary(vocab_size)
-    return config, plans.make_plan(config, vocabulary, mesh=plans.mesh(config))
+    return config, plans.make_plan(config, vocabulary, mesh=plans.make_mesh(config))
 
 
 @pytest.mark.parametrize(

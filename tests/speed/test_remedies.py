@@ -194,7 +194,7 @@ def test_micro_batches_suit_the_rows_of_all_stages():
     # A chip has 256 / 8 = 32 rows, then 32 / 8 = 4: they make up to four micro-batches.
     def compile_(changed):
         described = [Device(number) for number in range(8)]
-        plans.mesh(config_lib.parse(changed), described)  # as the real one does
+        plans.make_mesh(config_lib.parse(changed), described)  # as the real one does
         return compiled(99)
 
     made = remedies.trials(staged((0.9, 512, 32)), V5E, compile_, try_remedies=True)

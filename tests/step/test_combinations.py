@@ -121,7 +121,7 @@ def _train(row):
     step = made.plan
     params = odd.random_like(step.state_shapes.params)
     before = {path: x.copy() for path, x in odd.flat(params).items()}
-    extras = plans.extras(made.config)
+    extras = plans.make_extras(made.config)
     state = train_step.state_of(step.objective, step.optimizer, params, extras)
     state = jax.tree.map(jnp.copy, state)  # its counters are one array, which is given away once
     lanes = made.lanes()

@@ -60,10 +60,10 @@ def options(text):
 
 def test_an_option_that_the_compiler_does_not_have_is_refused_before_the_step_is_compiled():
     with pytest.raises(config_lib.ConfigError, match="'xla_foo=1' is refused by .* 'xla_foo'; cor"):
-        plans.mesh(options("xla_foo=1"))
+        plans.make_mesh(options("xla_foo=1"))
     with pytest.raises(config_lib.ConfigError, match="'maybe' is not a valid bool value"):
-        plans.mesh(options("xla_cpu_enable_fast_math=maybe"))
-    assert plans.mesh(options("xla_cpu_enable_fast_math=false")).size == 1
+        plans.make_mesh(options("xla_cpu_enable_fast_math=maybe"))
+    assert plans.make_mesh(options("xla_cpu_enable_fast_math=false")).size == 1
 
 
 def test_only_the_compiler_that_fails_gets_an_option_by_itself(monkeypatch):
@@ -74,7 +74,7 @@ def test_only_the_compiler_that_fails_gets_an_option_by_itself(monkeypatch):
         for other in ("TPU v5 lite", "NVIDIA H100 80GB HBM3", "cpu"):
             assert compilers.needed(kind(device_kind=other)) == {}
 
-    mesh = plans.mesh(options("auto"))
+    mesh = plans.make_mesh(options("auto"))
     assert plans.make_plan(options("auto"), VOCABULARY, mesh=mesh).compiler_options == {}
 
 

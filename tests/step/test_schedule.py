@@ -74,7 +74,7 @@ def rate_of(**changes):
     """(step, progress) -> rate of a run of 100 steps, 10 of warmup, with these settings."""
     settings = dict(schedule__steps=100, schedule__warmup_steps=10, optimizer__learning_rate=2.0)
     config = config_lib.parse(small_run("builtin", "", **settings | changes))
-    rate = plans.rate(config)
+    rate = plans.make_rate(config)
     return lambda step, progress=None: float(rate(jnp.int32(step), progress))
 
 
@@ -124,7 +124,7 @@ class State:
 def test_progress_counts_what_the_budget_says(budget, expected):
     """50 steps taken; 2^32 + 2^31 tokens seen, in two words; 90 seconds spent."""
     state = State(jnp.int32(50), jnp.array([2**31, 1], jnp.uint32), jnp.float32(90))
-    progress = plans.progress(config_lib.parse(small_run("builtin", "", **budget)))(state)
+    progress = plans.make_progress(config_lib.parse(small_run("builtin", "", **budget)))(state)
     assert float(progress) == pytest.approx(expected)
 
 

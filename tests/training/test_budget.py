@@ -181,4 +181,4 @@ def test_a_budget_that_does_not_fit_together_is_refused(changes, message):
 def test_only_a_budget_of_minutes_puts_seconds_into_the_state():
     for kind, changes in (("steps", {}), ("minutes", dict(schedule__minutes=1.0))):
         config = config_lib.parse(small_run("builtin", "", schedule__budget=kind, **changes))
-        assert plans.extras(config).timed == (kind == "minutes")
+        assert plans.make_extras(config).timed == (kind == "minutes")

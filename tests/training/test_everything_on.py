@@ -161,7 +161,7 @@ def test_rates_that_nothing_takes_are_refused(rates, said):
 
 
 def test_by_default_nothing_is_kept_beside_the_usual():
-    extras = plans.extras(config_lib.parse(small_run("builtin", "")))
+    extras = plans.make_extras(config_lib.parse(small_run("builtin", "")))
     assert (extras.ema_decay, extras.spike_factor, extras.timed, extras.logged_shares) == (
         0,
         0,

@@ -459,7 +459,7 @@ def test_a_stage_that_the_mesh_cannot_split_is_refused(monkeypatch):
     monkeypatch.setattr(meshes, "row_devices", lambda mesh: 4)
     config = config_lib.parse(small_run("builtin", "", schedule__stages=((0.5, 32, 6),)))
     with pytest.raises(config_lib.ConfigError, match="stages: batch_size=6 is not .* try 4 or 8"):
-        plans.mesh(config)
+        plans.make_mesh(config)
 
 
 def test_other_stages_are_refused_where_a_run_goes_on_and_another_end_is_not(text, finished):

@@ -131,9 +131,9 @@ def begin(folder, generator_from="", **changes):
     objective = plans.make_objective(config, WORDS, np.ones(WORDS.size))
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)))
     before = odd.flat(params)
-    fresh = train_step.state_of(objective, plans.optimizer_of(config), params)
+    fresh = train_step.state_of(objective, plans.make_optimizer(config), params)
     run = starting_weights.Beginning(
-        config.init, config.optimizer.name, fresh, objective.phases, WORDS, plans.mesh(config)
+        config.init, config.optimizer.name, fresh, objective.phases, WORDS, plans.make_mesh(config)
     )
     after = odd.flat(warm_start.state(run).params)
     return after, {path for path in after if np.array_equal(before[path], after[path])}

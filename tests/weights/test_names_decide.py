@@ -63,8 +63,8 @@ def start(source, name, size, generator_from="", **changes):
     objective = plans.make_objective(config, WORDS, np.ones(WORDS.size))
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)), seed=4)
     before = odd.flat(params)
-    fresh = train_step.state_of(objective, plans.optimizer_of(config), params)
-    mesh, optimizer = plans.mesh(config), config.optimizer.name
+    fresh = train_step.state_of(objective, plans.make_optimizer(config), params)
+    mesh, optimizer = plans.make_mesh(config), config.optimizer.name
     run = starting_weights.Beginning(config.init, optimizer, fresh, objective.phases, WORDS, mesh)
     after = odd.flat(warm_start.state(run).params)
     unchanged = {path for path in before if np.array_equal(before[path], after[path])}

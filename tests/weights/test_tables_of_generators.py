@@ -62,7 +62,7 @@ def begun(words, sharing, **init):
     # Sources are looked at when the weights are read, so the settings may name them afterwards.
     config = workdirs.recipe(**ALIKE, objective__name=DETECTION, model__sharing=sharing)
     config = dataclasses.replace(config, init=dataclasses.replace(config.init, **init))
-    mesh = plans.mesh(config)
+    mesh = plans.make_mesh(config)
     plan = plans.make_plan(config, words, mesh=mesh)
     fresh = jax.jit(plan.init, out_shardings=plan.state_shardings)()
     phases = plan.objective.phases
