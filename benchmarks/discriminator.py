@@ -46,7 +46,7 @@ import ml_collections
 from benchmarks import discriminator_page, equal_compute, kept_runs
 from benchmarks.discriminator_page import REFERENCE, UNMET
 from electra_jax import config as config_lib
-from electra_jax.checks import scoring, trained
+from electra_jax.checks import finished_runs, scoring
 from electra_jax.configs import tiny, tiny_paper
 
 FIRST = "weak"  # the generator of the first run, whose vocabulary all runs have
@@ -273,13 +273,13 @@ def arm_config(name: str, seed_folder: pathlib.Path) -> ml_collections.ConfigDic
     return tree
 
 
-def arm_run(given, name: str, seed: int) -> trained.FinishedRun:
+def arm_run(given, name: str, seed: int) -> finished_runs.FinishedRun:
     """The run of an arm, which is trained first if it is not finished. SystemExit if stopped."""
     folder = os.path.join(given.workdir, f"seed{seed}", name)
     return equal_compute.finished_run(arm_settings(given, name, seed), folder)
 
 
-def corrupting_run(given, name: str, seed: int) -> trained.FinishedRun:
+def corrupting_run(given, name: str, seed: int) -> finished_runs.FinishedRun:
     """A run with the generator of one of `CORRUPTED_BY`, which corrupts the rows that all read.
 
     A frozen generator is the same after one step, so no discriminator is trained for its sake.
@@ -339,9 +339,9 @@ def vocabulary(given, folder: str) -> str:
     return os.path.join(first, "vocab", kept)
 
 
-def measure(run: trained.FinishedRun, rows: Mapping[str, scoring.Judged]) -> dict:
+def measure(run: finished_runs.FinishedRun, rows: Mapping[str, scoring.Judged]) -> dict:
     """AUC over words of a run's discriminator, on rows that several generators have corrupted."""
-    manifest = run.opened.records.manifest
+    manifest = run.trained.records.manifest
     found = {by: run.judge.judged_again(run.params, judged) for by, judged in rows.items()}
     return {
         "auc": {by: judged.auc() for by, judged in found.items()},

@@ -30,7 +30,7 @@ import ml_collections
 
 from benchmarks import equal_compute_blocks, fine_tuned, frozen_encoder, kept_runs
 from electra_jax import config as config_lib
-from electra_jax.checks import trained
+from electra_jax.checks import finished_runs
 from electra_jax.host import causes
 from electra_jax.report import drawing
 from electra_jax.speed import flops_figures
@@ -239,18 +239,18 @@ def run(
         finished_run(config_lib.parse(tree), _folder(given.workdir, seed, first))
 
     begun = time.monotonic()
-    opened = finished_run(parsed, folder)
+    finished = finished_run(parsed, folder)
     seconds = time.monotonic() - begun
-    last = opened.evaluations[-1]
+    last = finished.evaluations[-1]
     found = {metric: last[metric] for metric in HELD_OUT if metric in last}
-    found |= frozen_encoder.measure(opened, opened.params, given.downstream)
+    found |= frozen_encoder.measure(finished, finished.params, given.downstream)
     found |= fine_tuned.measure(folder, given.downstream, tasks, seed)
     content = {"seed": seed, "steps": steps, "seconds": seconds, "measures": found}
     if name == arms[name].budget:  # the floor: the same encoder as it was before training
-        first = frozen_encoder.measure(opened, opened.first_params, given.downstream)
+        first = frozen_encoder.measure(finished, finished.first_params, given.downstream)
         first |= fine_tuned.measure(folder, given.downstream, tasks, seed, fresh=True)
         content["untrained"] = first
-    content["text"] = _text(opened, about["corpus"])
+    content["text"] = _text(finished, about["corpus"])
     _write(path, content)
     jax.clear_caches()  # the next arm is another program
     print(f"finished: seed {seed}, {name}, {seconds:.0f} s, {json.dumps(found)}", flush=True)
@@ -261,10 +261,10 @@ def _folder(workdir: str, seed: int, name: str) -> str:
     return os.path.join(workdir, f"seed{seed}", name)
 
 
-def finished_run(asked: config_lib.Config, folder: str) -> trained.FinishedRun:
+def finished_run(asked: config_lib.Config, folder: str) -> finished_runs.FinishedRun:
     """The run of these settings, trained to its end first. SystemExit where it was stopped."""
     try:
-        return trained.FinishedRun.of(asked, folder)
+        return finished_runs.FinishedRun.of(asked, folder)
     except causes.MayPass as stopped:
         raise SystemExit(str(stopped)) from None
 
@@ -280,9 +280,9 @@ def refuse_other_settings(folder: str, asked: config_lib.Config) -> None:
         )
 
 
-def _text(opened: trained.FinishedRun, corpus: str) -> dict:
+def _text(finished: finished_runs.FinishedRun, corpus: str) -> dict:
     """What the page says of the text that was trained on."""
-    manifest = opened.opened.records.manifest
+    manifest = finished.trained.records.manifest
     return {
         "corpus": corpus,
         "documents": manifest.totals["documents"],

@@ -21,7 +21,7 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-from electra_jax.checks import trained
+from electra_jax.checks import finished_runs
 from electra_jax.core import batch as batch_lib
 from electra_jax.model import networks
 from electra_jax.objectives import scoring
@@ -105,7 +105,7 @@ def pairs() -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def measure(run: trained.FinishedRun, params: dict, folder: str | None) -> dict[str, float]:
+def measure(run: finished_runs.FinishedRun, params: dict, folder: str | None) -> dict[str, float]:
     """All accuracies of these weights in the run's networks; without a folder only the pairs'."""
     found = pair_accuracies(run, params)
     if folder:
@@ -114,12 +114,12 @@ def measure(run: trained.FinishedRun, params: dict, folder: str | None) -> dict[
     return found
 
 
-def pair_accuracies(run: trained.FinishedRun, params: dict) -> dict[str, float]:
+def pair_accuracies(run: finished_runs.FinishedRun, params: dict) -> dict[str, float]:
     """How often the grammatical sentence scores higher, over all pairs and by kind; ties half."""
     kinds = pairs()
     flat = [text for group in kinds.values() for pair in group for text in pair]
     limit = run.config.data.sequence_length
-    scored = scoring.scores(run.objective, params, run.opened.vocabulary, flat, limit)
+    scored = scoring.scores(run.objective, params, run.trained.vocabulary, flat, limit)
     good, bad = np.array(list(scored)).reshape(-1, 2).T
     won = (good > bad) + 0.5 * (good == bad)
     ends = np.cumsum([len(group) for group in kinds.values()])[:-1]
@@ -129,7 +129,9 @@ def pair_accuracies(run: trained.FinishedRun, params: dict) -> dict[str, float]:
     return found
 
 
-def probe_words(run: trained.FinishedRun, params: dict, fit: Labelled, tried: Labelled) -> float:
+def probe_words(
+    run: finished_runs.FinishedRun, params: dict, fit: Labelled, tried: Labelled
+) -> float:
     """Share of the words whose tag the probe finds.
 
     A sentence that is longer than a row is read in parts; every word is asked once.
@@ -149,13 +151,13 @@ def probe_words(run: trained.FinishedRun, params: dict, fit: Labelled, tried: La
 
 
 def probe_sentences(
-    run: trained.FinishedRun, params: dict, fit: Labelled, tried: Labelled
+    run: finished_runs.FinishedRun, params: dict, fit: Labelled, tried: Labelled
 ) -> float:
     """Share of the sentences whose class the probe finds; one longer than a row is cut."""
 
     def features(labelled):
         limit = run.config.data.sequence_length - 2
-        pieces = run.opened.vocabulary.encode([" ".join(words) for words in labelled.sentences])
+        pieces = run.trained.vocabulary.encode([" ".join(words) for words in labelled.sentences])
         states = hidden_states(run, params, [row[:limit] for row in pieces])
         means = [x[1 : len(row[:limit]) + 1].mean(0) for x, row in zip(states, pieces)]
         return np.stack(means), labelled.classes
@@ -163,9 +165,11 @@ def probe_sentences(
     return accuracy(*features(fit), *features(tried))
 
 
-def hidden_states(run: trained.FinishedRun, params: dict, rows: Sequence[np.ndarray]) -> np.ndarray:
+def hidden_states(
+    run: finished_runs.FinishedRun, params: dict, rows: Sequence[np.ndarray]
+) -> np.ndarray:
     """Last hidden states of the main network, [rows, L, D], of [CLS] pieces [SEP]."""
-    words, length = run.opened.vocabulary, run.config.data.sequence_length
+    words, length = run.trained.vocabulary, run.config.data.sequence_length
     ids = np.full((-(-len(rows) // ROWS) * ROWS, length), words.pad_id, np.int32)
     marks = np.zeros(ids.shape, np.uint8)
     marks[: len(rows), 0] = batch_lib.DOCUMENT_START
@@ -180,10 +184,10 @@ def hidden_states(run: trained.FinishedRun, params: dict, rows: Sequence[np.ndar
 
 
 def rows_of(
-    run: trained.FinishedRun, words: Sequence[str], tags: Sequence[str]
+    run: finished_runs.FinishedRun, words: Sequence[str], tags: Sequence[str]
 ) -> Iterator[tuple[np.ndarray, np.ndarray, list[str]]]:
     """(pieces, place of each word's first piece behind [CLS], tags) of rows that hold them."""
-    vocabulary, limit = run.opened.vocabulary, run.config.data.sequence_length - 2
+    vocabulary, limit = run.trained.vocabulary, run.config.data.sequence_length - 2
     row, firsts, named = [], [], []
     for pieces, tag in zip(vocabulary.encode(words), tags):
         pieces = list(pieces[:limit]) or [vocabulary.unk_id]  # a character that is no text

@@ -30,7 +30,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
 from benchmarks import bounded, fine_tuned, frozen_encoder, hour_page  # noqa: E402 - found by ROOT alone
-from electra_jax.checks import trained  # noqa: E402 - as above
+from electra_jax.checks import finished_runs  # noqa: E402 - as above
 from electra_jax.configs import finetune, finetune_hour  # noqa: E402 - as above
 from electra_jax.finetuning.results import results_file, run_results  # noqa: E402 - as above
 from electra_jax.workdir import saved_config, starts  # noqa: E402 - as above
@@ -176,7 +176,7 @@ def asked(tasks: str) -> dict[str, list[str]]:
 def record(given, folder: str) -> dict:
     """All that was measured, as hour.json keeps it."""
     config = saved_config.read(folder)
-    opened = trained.FinishedRun.open(config, folder)
+    run = finished_runs.FinishedRun.open(config, folder)
     results = {
         name: {
             group: results_file.load(
@@ -187,7 +187,7 @@ def record(given, folder: str) -> dict:
         for name in INITS
     }
     one = next(iter(results["trained"].values()))
-    last, first_start = opened.evaluations[-1], starts.read(folder)[0]
+    last, first_start = run.evaluations[-1], starts.read(folder)[0]
     host = pathlib.Path(given.workdir, HOST)
     return {
         "date": datetime.date.today().isoformat(),
@@ -202,8 +202,8 @@ def record(given, folder: str) -> dict:
         "tokens": last["tokens_seen"],
         "parameters": one.encoder["parameters"],  # that are fine-tuned
         "heldout": {name: last[name] for name in HELD_OUT if name in last},
-        "probes": frozen_encoder.measure(opened, opened.params, given.downstream),
-        "untrained_probes": frozen_encoder.measure(opened, opened.first_params, given.downstream),
+        "probes": frozen_encoder.measure(run, run.params, given.downstream),
+        "untrained_probes": frozen_encoder.measure(run, run.first_params, given.downstream),
         "recipes": {
             name: {group: recipe(name, group) for group in asked(given.tasks)} for name in INITS
         },

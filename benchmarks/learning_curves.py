@@ -42,7 +42,7 @@ import numpy as np
 
 from benchmarks import equal_compute, kept_runs, learning_curves_page
 from electra_jax import config as config_lib
-from electra_jax.checks import trained
+from electra_jax.checks import finished_runs
 from electra_jax.configs import tiny_paper
 from electra_jax.data import pipeline
 from electra_jax.weights import exporting, reading
@@ -119,24 +119,24 @@ def config(arguments, layers: int, seed: int) -> config_lib.Config:
     return config_lib.parse(tree)
 
 
-def write_for_the_peer(opened: trained.FinishedRun, folder: pathlib.Path, arguments) -> None:
+def write_for_the_peer(run: finished_runs.FinishedRun, folder: pathlib.Path, arguments) -> None:
     """Writes all that the peer gets from us: rows, initial weights, and the recipe's numbers."""
-    parsed, out = opened.config, folder / "for_the_peer"
+    parsed, out = run.config, folder / "for_the_peer"
     if not (out / "initial").exists():
         out.mkdir(parents=True, exist_ok=True)
-        ours = reading.open(opened.workdir)
-        initial = dataclasses.replace(ours, params=opened.first_params, step=0)
+        ours = reading.open(run.workdir)
+        initial = dataclasses.replace(ours, params=run.first_params, step=0)
         exporting.to_hugging_face(initial, str(out / "initial"))
 
-    order = pipeline.Order(opened.opened.records, parsed.seed)
+    order = pipeline.Order(run.trained.records, parsed.seed)
     rows = order.take(0, parsed.schedule.steps * parsed.data.batch_size)
-    heldout_ids, heldout_marks = opened.heldout
+    heldout_ids, heldout_marks = run.heldout
     np.savez(
         out / "rows.npz", ids=rows.ids, marks=rows.marks,
         heldout_ids=heldout_ids, heldout_marks=heldout_marks,
     )  # fmt: skip
 
-    words, manifest = opened.opened.vocabulary, opened.opened.records.manifest
+    words, manifest = run.trained.vocabulary, run.trained.records.manifest
     objective, optimizer, schedule = parsed.objective, parsed.optimizer, parsed.schedule
     recipe = {
         "seed": parsed.seed,

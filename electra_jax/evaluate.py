@@ -27,8 +27,7 @@ from electra_jax.cli import command, printing
 from electra_jax.data import evaluation_text
 from electra_jax.host import console_table
 from electra_jax.report import evaluation_table
-from electra_jax.training import opened as opened_lib
-from electra_jax.training import other_text
+from electra_jax.training import other_text, trained_run
 
 _STEP = flags.DEFINE_integer(
     "step", None, "Which checkpoint; the newest without it.", allow_override=True
@@ -85,11 +84,11 @@ def main(config: config_lib.Config, workdir: str) -> None:
 
 def _on_records(config, workdir, width):
     """Prints the table for the run's held-out records; returns what --json prints."""
-    opened = opened_lib.open_workdir(config, workdir, _STEP.value, evaluates=True)
-    values = opened_lib.evaluate(opened)
+    run = trained_run.open(config, workdir, _STEP.value, evaluates=True)
+    values = trained_run.evaluate(run)
     columns = evaluation_table.columns(values, "held-out")
-    _print(opened, "held-out records", columns, width)
-    return {"step": opened.step} | other_text.with_baselines(values)
+    _print(run, "held-out records", columns, width)
+    return {"step": run.step} | other_text.with_baselines(values)
 
 
 def _on_other_text(config, workdir, specs, width):
@@ -101,10 +100,10 @@ def _on_other_text(config, workdir, specs, width):
     except ValueError as error:
         raise _in_flags(error) from error
 
-    opened = opened_lib.open_workdir(config, workdir, _STEP.value, evaluates=True)
+    run = trained_run.open(config, workdir, _STEP.value, evaluates=True)
     try:
         texts = other_text.read(
-            opened,
+            run,
             sources,
             _CHARACTERS.value,
             _TEXT_FIELD.value,
@@ -114,21 +113,21 @@ def _on_other_text(config, workdir, specs, width):
     except ValueError as error:
         raise _in_flags(error) from error
 
-    found = other_text.evaluate(opened, texts, logging.info)
+    found = other_text.evaluate(run, texts, logging.info)
     columns = list(found.by_source.items())
     if len(columns) > 1:
         columns.append(("all", found.pooled))
-    _print(opened, "text of --data", columns, width)
-    printing.say_each(f"Note: {note}." for note in other_text.notes(opened, found))
-    return other_text.to_json(opened.step, opened, found)
+    _print(run, "text of --data", columns, width)
+    printing.say_each(f"Note: {note}." for note in other_text.notes(run, found))
+    return other_text.to_json(run.step, run, found)
 
 
-def _print(opened, what, columns, width):
+def _print(run, what, columns, width):
     """Prints a title and the table."""
-    c, vocabulary = opened.config, opened.vocabulary
+    c, vocabulary = run.config, run.vocabulary
     title = (
-        f"{c.name}, step {opened.step:,} of {c.schedule.steps:,}, on {what}: rows of"
-        f" {opened.stage.sequence_length} tokens, {vocabulary.kind} vocabulary of"
+        f"{c.name}, step {run.step:,} of {c.schedule.steps:,}, on {what}: rows of"
+        f" {run.stage.sequence_length} tokens, {vocabulary.kind} vocabulary of"
         f" {vocabulary.size:,}\n"
     )
     table = evaluation_table.table(columns, width)

@@ -23,7 +23,7 @@ from electra_jax import config as config_lib
 from electra_jax.cli import command
 from electra_jax.data import records
 from electra_jax.speed import dry_run
-from electra_jax.training import before_the_run, loop, opened, run_data
+from electra_jax.training import before_the_run, loop, run_data, trained_run
 
 _DRY_RUN = flags.DEFINE_bool(
     "dry_run", False, "Print parameters, FLOPs, memory, epochs and time, and stop."
@@ -39,7 +39,7 @@ _VERIFY = flags.DEFINE_bool(
 def main(config: config_lib.Config, workdir: str) -> None:
     """Trains, or with --dry_run prints what training would take."""
     if _DRY_RUN.value:
-        opened.check_settings(config, workdir)
+        trained_run.check_settings(config, workdir)
         print(dry_run.text(config, workdir))
         return
 

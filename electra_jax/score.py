@@ -43,7 +43,7 @@ from electra_jax.data import progress_lines
 from electra_jax.host import processes, staging
 from electra_jax.objectives import scoring
 from electra_jax.report import view_terminal
-from electra_jax.training import opened as opened_lib
+from electra_jax.training import trained_run
 
 _INPUT = flags.DEFINE_string(
     "input", None, "A file with one sentence per line, or alternatives separated by tabs."
@@ -79,11 +79,11 @@ def main(config: config_lib.Config, workdir: str) -> None:
             " tab between alternatives"
         )
 
-    opened = opened_lib.open_workdir(config, workdir, _STEP.value, with_rows=False)
+    run = trained_run.open(config, workdir, _STEP.value, with_rows=False)
     if not processes.is_first():  # of a pod, say; one is enough
         return
-    limit = opened.longest_row
-    long = _too_long(opened.vocabulary, numbered, limit)
+    limit = run.longest_row
+    long = _too_long(run.vocabulary, numbered, limit)
 
     if _LONG.value == "skip":
         for line in long:
@@ -96,9 +96,9 @@ def main(config: config_lib.Config, workdir: str) -> None:
 
     flat = [text for group in numbered.values() for text in group]
     one_by_one = scoring.of_tokens(
-        opened.objective.placed(),
-        opened.params,
-        opened.vocabulary,
+        run.objective.placed(),
+        run.params,
+        run.vocabulary,
         flat,
         limit,
         names=[f"{_INPUT.value}:{line}" for line, group in numbered.items() for _ in group],
@@ -107,13 +107,13 @@ def main(config: config_lib.Config, workdir: str) -> None:
 
     done = {"truncate": "truncated", "skip": "skipped"}.get(_LONG.value, "")
     with progress_lines.Phases(logging.info) as phases:
-        scored = _in_groups(numbered, _counted(one_by_one, len(flat), phases), opened)
+        scored = _in_groups(numbered, _counted(one_by_one, len(flat), phases), run)
         if _JSON.value:
             _print_json(scored, long, done)
         else:
             colour = printing.in_colour(_COLOUR.value)
             if _TOKENS.value:
-                printing.say(view_terminal.tokens_key(opened.objective.detects, colour) + "\n")
+                printing.say(view_terminal.tokens_key(run.objective.detects, colour) + "\n")
             printing.say_each(_lines(scored, colour))
             _say_long(long, done, limit)
 
@@ -138,7 +138,7 @@ def _counted(one_by_one, count, phases):
         yield value
 
 
-def _in_groups(numbered, one_by_one, opened):
+def _in_groups(numbered, one_by_one, run):
     """Each line as soon as all of its alternatives are scored."""
     for line, texts in numbered.items():
         found = list(itertools.islice(one_by_one, len(texts)))
@@ -148,8 +148,8 @@ def _in_groups(numbered, one_by_one, opened):
         tokens = []
         if _TOKENS.value:
             for text, scores_N in zip(texts, found):
-                said = scoring.probabilities(opened.objective, scores_N)
-                tokens.append(scoring.tokens(opened.vocabulary, text, **said))
+                said = scoring.probabilities(run.objective, scores_N)
+                tokens.append(scoring.tokens(run.vocabulary, text, **said))
         yield _Line(line, texts, numbers, best, tokens)
 
 

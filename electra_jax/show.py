@@ -26,8 +26,7 @@ from electra_jax import config as config_lib
 from electra_jax.cli import command, printing
 from electra_jax.host import processes, safe_files
 from electra_jax.report import view_html, view_terminal
-from electra_jax.training import opened as opened_lib
-from electra_jax.training import shown_rows
+from electra_jax.training import shown_rows, trained_run
 
 _STEP = flags.DEFINE_integer(
     "step", None, "Which checkpoint; the newest without it.", allow_override=True
@@ -65,12 +64,12 @@ def main(config: config_lib.Config, workdir: str) -> None:
     if not os.path.isdir(folder):
         raise config_lib.ConfigError(f"--html={_HTML.value}: there is no folder {folder}")
 
-    opened = opened_lib.open_workdir(config, workdir, _STEP.value)
+    run = trained_run.open(config, workdir, _STEP.value)
     if not processes.is_first():  # of a pod, say; one is enough
         return
-    shown, about = shown_rows.of(opened, _ROWS.value, _ORDER.value, _AMONG.value, _DRAW.value)
+    shown, about = shown_rows.of(run, _ROWS.value, _ORDER.value, _AMONG.value, _DRAW.value)
 
-    title = shown_rows.title(opened)
+    title = shown_rows.title(run)
     if _HTML.value:
         page = view_html.page(shown, title, about)
         with open(_HTML.value, "w", encoding="utf-8") as file:

@@ -9,11 +9,11 @@
     extra_runs       9 10 14 16 18 19  runs of their own
     all_checks       all checks by number
     result           the result of a check: numbers and bounds, from which the verdict follows
-    saved            WORKDIR/checks.json, so that a second call computes only what is missing
-    made_up          tiny networks and rows of random ids
+    stored_results   WORKDIR/checks.json, so that a second call computes only what is missing
+    tiny_networks    tiny networks and rows of random ids
     shuffled_text    the data of check 10
     probe            the linear probe of check 19
-    trained          the runs that checks read: trained once, kept, opened
+    finished_runs    the runs that checks read: trained once, kept, opened
     scoring          AUC over words, and how far a token's identity tells whether it was replaced
 
 The command `python -m electra_jax.check` imports `all_checks` and `result`. Networks and runs go

@@ -8,13 +8,13 @@ from electra_jax import config as config_lib
 from electra_jax.checks import (
     corrupted_rows,
     extra_runs,
+    finished_runs,
     first_losses,
     gradients,
-    made_up,
     micro_run,
     resuming,
-    saved,
-    trained,
+    stored_results,
+    tiny_networks,
 )
 from electra_jax.checks import result as result_lib
 from electra_jax.host import cluster, compile_cache
@@ -49,7 +49,7 @@ def measure(
 
     cluster.check_chips_are_free()
     compile_cache.keep()
-    stored, settings = saved.StoredResults(workdir), saved.settings_hash(config)
+    stored, settings = stored_results.StoredResults(workdir), stored_results.settings_hash(config)
     found = []
     if any(number not in UNTRAINED for number in asked):
         say(_what_is_trained(config, workdir))
@@ -80,10 +80,10 @@ def _what_is_trained(config, workdir):
 def run(config: config_lib.Config, workdir: str, number: int, seed: int) -> result_lib.Result:
     """Runs one check with one seed, and trains the runs that it reads if they are missing."""
     if number in UNTRAINED:
-        with made_up.exact_products():
+        with tiny_networks.exact_products():
             return UNTRAINED[number](config, seed)
 
-    runs = trained.RunsOfSeed(config, seed, workdir)
+    runs = finished_runs.RunsOfSeed(config, seed, workdir)
     if number in micro_run.CHECKS:
         return micro_run.CHECKS[number](runs.micro())
     return extra_runs.CHECKS[number](runs)

@@ -2,8 +2,8 @@
 """Checks 6, 7, 17, 22 and 23: what is written into rows, by which random numbers, and padding.
 
 Each check is a function `check(config, seed) -> Result`, over tiny networks of the same kind as
-those of the configuration (`made_up.py`) with random weights. docs/learning_checks.md explains the
-expected values.
+those of the configuration (`tiny_networks.py`) with random weights. docs/learning_checks.md
+explains the expected values.
 """
 
 import math
@@ -13,7 +13,7 @@ import numpy as np
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
-from electra_jax.checks import made_up
+from electra_jax.checks import tiny_networks
 from electra_jax.checks.result import ABOVE_ZERO, FOR_SCALE, Measure, Result
 from electra_jax.core import streams
 from electra_jax.model import networks
@@ -29,12 +29,12 @@ def sampler_is_calibrated(config: config_lib.Config, seed: int) -> Result:
     once, in numpy), so that they are plausible and hits are frequent. A sampler that always takes
     the most probable token hits more often and fails.
     """
-    small = made_up.config(config, objective__mask_token_rate=1.0, objective__temperature=1.0)
-    objective = made_up.objective(small)
-    lanes = made_up.lanes(ROWS, seed)
-    batch = made_up.batch(lanes)
-    keys, knobs = made_up.keys(seed, 0, batch), objective.knobs(1.0)
-    params = made_up.with_uneven_scores(made_up.weights(objective, seed))
+    small = tiny_networks.config(config, objective__mask_token_rate=1.0, objective__temperature=1.0)
+    objective = tiny_networks.objective(small)
+    lanes = tiny_networks.lanes(ROWS, seed)
+    batch = tiny_networks.batch(lanes)
+    keys, knobs = tiny_networks.keys(seed, 0, batch), objective.knobs(1.0)
+    params = tiny_networks.with_uneven_scores(tiny_networks.weights(objective, seed))
 
     chosen, p_BNV = _probabilities(objective, params, batch, keys, knobs)
     allowed_BNV = p_BNV.copy()  # the distribution of samples: special ids are excluded
@@ -45,8 +45,8 @@ def sampler_is_calibrated(config: config_lib.Config, seed: int) -> Result:
     # Slots depend only on which tokens are special, and every slot shows [MASK]. So the generator
     # reads the same input as before, although the originals are new.
     text_BL = np.asarray(masking.write(batch.ids_BL, chosen, jnp.asarray(originals_BN)))
-    text = made_up.batch(lanes | {"ids": text_BL})
-    made = made_up.jit(objective.generate)(params, text, keys, knobs)
+    text = tiny_networks.batch(lanes | {"ids": text_BL})
+    made = tiny_networks.jit(objective.generate)(params, text, keys, knobs)
     used_BN = np.asarray(made.chosen.used_BN)
 
     def at_original(of_BNV):
@@ -82,12 +82,12 @@ def labels_follow_from_ids(config: config_lib.Config, seed: int) -> Result:
 
     The labels are counted again in numpy, from the ids alone.
     """
-    small = made_up.config(config)
-    objective = made_up.objective(small)
-    batch = made_up.batch(made_up.lanes(ROWS, seed))
-    keys, knobs = made_up.keys(seed, 0, batch), objective.knobs(1.0)
-    params = made_up.with_uneven_scores(made_up.weights(objective, seed))
-    made = made_up.jit(objective.generate)(params, batch, keys, knobs)
+    small = tiny_networks.config(config)
+    objective = tiny_networks.objective(small)
+    batch = tiny_networks.batch(tiny_networks.lanes(ROWS, seed))
+    keys, knobs = tiny_networks.keys(seed, 0, batch), objective.knobs(1.0)
+    params = tiny_networks.with_uneven_scores(tiny_networks.weights(objective, seed))
+    made = tiny_networks.jit(objective.generate)(params, batch, keys, knobs)
 
     ids_BL, labels_BL = np.asarray(batch.ids_BL), np.asarray(made.replaced_BL)
     chosen_BL = np.zeros(ids_BL.shape, bool)
@@ -128,11 +128,11 @@ def replace_mlm_never_sees_mask(config: config_lib.Config, seed: int) -> Result:
     """Check 17: how many [MASK] the main network reads, under Replace MLM and under MLM."""
     counts = {}
     for name in ("replace_mlm", "masked_lm"):
-        objective = made_up.objective(made_up.config(config, name))
-        batch = made_up.batch(made_up.lanes(ROWS, seed))
-        keys, knobs = made_up.keys(seed, 0, batch), objective.knobs(1.0)
-        params = made_up.weights(objective, seed)
-        made = made_up.jit(objective.play)(params, batch, keys, knobs)
+        objective = tiny_networks.objective(tiny_networks.config(config, name))
+        batch = tiny_networks.batch(tiny_networks.lanes(ROWS, seed))
+        keys, knobs = tiny_networks.keys(seed, 0, batch), objective.knobs(1.0)
+        params = tiny_networks.weights(objective, seed)
+        made = tiny_networks.jit(objective.play)(params, batch, keys, knobs)
         counts[name] = int((np.asarray(made.corrupted_BL) == objective.mask_id).sum())
 
     return Result(
@@ -152,13 +152,13 @@ def randomness_belongs_to_the_row(config: config_lib.Config, seed: int) -> Resul
     The key of a row comes from its number in the run. The two halves of the batch hold the same
     rows under different numbers, as the shares of two replicas do.
     """
-    objective = made_up.objective(made_up.config(config))
-    half = made_up.lanes(ROWS // 4, seed)
+    objective = tiny_networks.objective(tiny_networks.config(config))
+    half = tiny_networks.lanes(ROWS // 4, seed)
     lanes = {name: np.concatenate([lane, lane]) for name, lane in half.items()}
-    batch, knobs = made_up.batch(lanes), objective.knobs(1.0)
-    params = made_up.weights(objective, seed)
+    batch, knobs = tiny_networks.batch(lanes), objective.knobs(1.0)
+    params = tiny_networks.weights(objective, seed)
 
-    @made_up.jit
+    @tiny_networks.jit
     def run(key, step):
         keys = streams.keys(key, step, batch.row_B, dropout=False)
         made = objective.generate(params, batch, keys, knobs)
@@ -200,26 +200,30 @@ def randomness_belongs_to_the_row(config: config_lib.Config, seed: int) -> Resul
 
 def padding_changes_nothing(config: config_lib.Config, seed: int) -> Result:
     """Check 23: 32 padding tokens at the end of every row change no loss and no logit."""
-    objective = made_up.objective(made_up.config(config, model__max_positions=made_up.LENGTH + 32))
-    lanes = made_up.lanes(16, seed)
+    objective = tiny_networks.objective(
+        tiny_networks.config(config, model__max_positions=tiny_networks.LENGTH + 32)
+    )
+    lanes = tiny_networks.lanes(16, seed)
     padded = {
-        "ids": np.pad(lanes["ids"], ((0, 0), (0, 32)), constant_values=made_up.VOCABULARY.pad_id),
+        "ids": np.pad(
+            lanes["ids"], ((0, 0), (0, 32)), constant_values=tiny_networks.VOCABULARY.pad_id
+        ),
         "marks": np.pad(lanes["marks"], ((0, 0), (0, 32))),
     }
-    params, knobs = made_up.weights(objective, seed), objective.knobs(1.0)
+    params, knobs = tiny_networks.weights(objective, seed), objective.knobs(1.0)
 
     def step(of):
-        batch = made_up.batch(of)
-        keys = made_up.keys(seed, 0, batch)
+        batch = tiny_networks.batch(of)
+        keys = tiny_networks.keys(seed, 0, batch)
         played = objective.play(params, batch, keys, knobs)
         sums, _ = objective.loss(params, batch, keys, knobs)
         weights = objective.weights(batch, knobs)
         return played, {term: sums[term] / weights[term] for term in sums}
 
     (short, losses), (long, padded_losses) = (
-        jax.device_get(made_up.jit(lambda of=of: step(of))()) for of in (lanes, padded)
+        jax.device_get(tiny_networks.jit(lambda of=of: step(of))()) for of in (lanes, padded)
     )
-    real_BL = np.asarray(made_up.batch(lanes).real_BL)
+    real_BL = np.asarray(tiny_networks.batch(lanes).real_BL)
     length = real_BL.shape[1]
     moved = np.abs(short.disc_logits_BL - long.disc_logits_BL[:, :length])[real_BL].max()
 
@@ -257,7 +261,7 @@ def _probabilities(objective, params, batch, keys, knobs):
     All scores are computed at once; the code under test goes through the vocabulary in pieces.
     """
 
-    @made_up.jit
+    @tiny_networks.jit
     def believe(params):
         chosen = objective.choose(batch, keys, knobs)
         masked = objective.mask(batch, chosen, keys)
@@ -266,7 +270,9 @@ def _probabilities(objective, params, batch, keys, knobs):
         )
 
     chosen, logits_BNV = believe(params)
-    log_BNV = jax.nn.log_softmax(np.asarray(logits_BNV, np.float64)[..., : made_up.VOCABULARY.size])
+    log_BNV = jax.nn.log_softmax(
+        np.asarray(logits_BNV, np.float64)[..., : tiny_networks.VOCABULARY.size]
+    )
     return chosen, np.exp(np.asarray(log_BNV, np.float64))
 
 

@@ -9,7 +9,7 @@
     19   MLM, for a probe                        1 run
 
 A run is an ordinary one through `training.loop`, with the configuration of the micro-run and the
-settings that the check changes (`trained.RunsOfSeed`). It is kept and never trained twice.
+settings that the check changes (`finished_runs.RunsOfSeed`). It is kept and never trained twice.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ import numpy as np
 from jax import lax
 from jax import numpy as jnp
 
-from electra_jax.checks import made_up, probe, shuffled_text, trained
+from electra_jax.checks import finished_runs, probe, shuffled_text, tiny_networks
 from electra_jax.checks.result import (
     ABOVE_ZERO,
     FOR_SCALE,
@@ -34,7 +34,7 @@ from electra_jax.step import optimizer, schedule, train_step
 STEPS = 300  # in check 14
 
 
-def order_of_generators(runs: trained.RunsOfSeed) -> Result:
+def order_of_generators(runs: finished_runs.RunsOfSeed) -> Result:
     """Check 9: words drawn at random, uniformly or by frequency, are easier to find as replaced."""
     learned = runs.micro().judged.auc()
     uniform, unigram = (
@@ -58,7 +58,7 @@ def order_of_generators(runs: trained.RunsOfSeed) -> Result:
     )
 
 
-def nothing_leaks(runs: trained.RunsOfSeed) -> Result:
+def nothing_leaks(runs: finished_runs.RunsOfSeed) -> Result:
     """Check 10: if tokens are shuffled over the whole corpus, only frequencies can be learnt.
 
     A result above chance means that the labels leak: through [MASK], positions, padding, types, or
@@ -83,7 +83,7 @@ def nothing_leaks(runs: trained.RunsOfSeed) -> Result:
     )
 
 
-def one_batch_is_learnt(runs: trained.RunsOfSeed) -> Result:
+def one_batch_is_learnt(runs: finished_runs.RunsOfSeed) -> Result:
     """Check 14: eight rows with fixed replacements are learnt by heart, without dropout."""
     gen_loss, disc_loss, before = overfit(runs.config, runs.seed)
 
@@ -104,9 +104,9 @@ def overfit(config, seed: int) -> tuple[float, float, tuple[float, float]]:
 
     Returns (generator's loss, discriminator's loss, both losses before training).
     """
-    objective, lanes = made_up.in_full_size(config, seed, dropout=0.0, attention_dropout=0.0)
-    batch = made_up.batch(lanes)
-    keys, knobs = made_up.keys(seed, 0, batch), objective.knobs(1.0)
+    objective, lanes = tiny_networks.in_full_size(config, seed, dropout=0.0, attention_dropout=0.0)
+    batch = tiny_networks.batch(lanes)
+    keys, knobs = tiny_networks.keys(seed, 0, batch), objective.knobs(1.0)
 
     first = jax.jit(objective.init)(jax.random.key(seed))
     made = jax.jit(objective.generate)(first, batch, keys, knobs)
@@ -122,7 +122,7 @@ def overfit(config, seed: int) -> tuple[float, float, tuple[float, float]]:
         adam,
         lambda *_: jnp.float32(1.5e-3),
         jax.random.key(seed),
-        made_up.VOCABULARY.pad_id,
+        tiny_networks.VOCABULARY.pad_id,
         progress=schedule.share_of_steps(STEPS),
     )
     lanes = {name: jnp.asarray(lane) for name, lane in lanes.items()}
@@ -159,7 +159,7 @@ class _Pinned(rtd.ReplacedTokenDetection):
         )
 
 
-def loss_on_all_tokens(runs: trained.RunsOfSeed) -> Result:
+def loss_on_all_tokens(runs: finished_runs.RunsOfSeed) -> Result:
     """Check 16: ELECTRA 15 % never learns that an untouched token is original."""
     full = runs.micro().judged
     part = runs.run("electra_15", objective__name="masked_token_detection").judged
@@ -185,7 +185,7 @@ def loss_on_all_tokens(runs: trained.RunsOfSeed) -> Result:
     )
 
 
-def frozen_generator(runs: trained.RunsOfSeed) -> Result:
+def frozen_generator(runs: finished_runs.RunsOfSeed) -> Result:
     """Check 18: a frozen generator, trained before, with and without heat, beside joint training.
 
     Heat is twice the temperature at first (Fast-ELECTRA, arXiv:2310.07347). The generator is the
@@ -234,7 +234,7 @@ def frozen_generator(runs: trained.RunsOfSeed) -> Result:
     )  # fmt: skip
 
 
-def encoder_is_worth_something(runs: trained.RunsOfSeed) -> Result:
+def encoder_is_worth_something(runs: finished_runs.RunsOfSeed) -> Result:
     """Check 19: a linear probe predicts the class of the next token from hidden states.
 
     The classes are: continues a word, has no letter, one of the 50 most frequent words, other

@@ -14,7 +14,7 @@ from jax import lax
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
-from electra_jax.checks import made_up
+from electra_jax.checks import tiny_networks
 from electra_jax.checks.result import FOR_SCALE, Measure, Result
 from electra_jax.core import streams
 from electra_jax.model import networks
@@ -85,8 +85,8 @@ def _first_losses(config, seed):
 
     Returns arrays with one value per initialization, and the sizes E and V as numbers.
     """
-    objective, lanes = made_up.in_full_size(config, seed)
-    batch, knobs = made_up.batch(lanes), objective.knobs(0.0)
+    objective, lanes = tiny_networks.in_full_size(config, seed)
+    batch, knobs = tiny_networks.batch(lanes), objective.knobs(0.0)
 
     def one(number):
         key = jax.random.fold_in(jax.random.key(seed), number)
@@ -103,7 +103,7 @@ def _first_losses(config, seed):
         }
 
     # One after another and not as a batch: networks in full size need the memory.
-    found = made_up.jit(lambda: lax.map(one, jnp.arange(FIRST_WEIGHTS)))()
+    found = tiny_networks.jit(lambda: lax.map(one, jnp.arange(FIRST_WEIGHTS)))()
     return {name: np.asarray(x, np.float64) for name, x in found.items()} | {
         "size": objective.networks.embedding_size,
         "vocab_size": objective.networks.vocab_size,

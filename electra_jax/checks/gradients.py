@@ -2,8 +2,8 @@
 """Checks 11, 12 and 13: which parameters each loss changes, and that lambda has no other effect.
 
 Each check is a function `check(config, seed) -> Result`, over tiny networks of the same kind as
-those of the configuration (`made_up.py`) with random weights. docs/learning_checks.md explains the
-expected values.
+those of the configuration (`tiny_networks.py`) with random weights. docs/learning_checks.md
+explains the expected values.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from jax import lax
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
-from electra_jax.checks import made_up
+from electra_jax.checks import tiny_networks
 from electra_jax.checks.result import ABOVE_ZERO, Measure, Result
 from electra_jax.step import optimizer, schedule, train_step
 
@@ -134,11 +134,11 @@ class _Largest:
 
 def _largest_gradients(config, seed, sharing):
     """Returns the derivatives of both losses in every parameter of tiny networks."""
-    objective = made_up.objective(made_up.config(config, model__sharing=sharing))
-    batch = made_up.batch(made_up.lanes(16, seed))
-    keys, knobs = made_up.keys(seed, 0, batch), objective.knobs(0.0)
+    objective = tiny_networks.objective(tiny_networks.config(config, model__sharing=sharing))
+    batch = tiny_networks.batch(tiny_networks.lanes(16, seed))
+    keys, knobs = tiny_networks.keys(seed, 0, batch), objective.knobs(0.0)
 
-    @made_up.jit
+    @tiny_networks.jit
     def gradients(params):
         # One forward pass; a cotangent of 1 for one term and 0 for the other separates them.
         terms, back = jax.vjp(lambda p: objective.loss(p, batch, keys, knobs)[0], params)
@@ -146,10 +146,10 @@ def _largest_gradients(config, seed, sharing):
             term: back({other: jnp.float32(other == term) for other in terms})[0] for term in terms
         }
 
-    found = gradients(made_up.weights(objective, seed))
+    found = gradients(tiny_networks.weights(objective, seed))
     return _Largest(
         {
-            term: {path: float(np.abs(x).max()) for path, x in made_up.flat(tree).items()}
+            term: {path: float(np.abs(x).max()) for path, x in tiny_networks.flat(tree).items()}
             for term, tree in found.items()
         }
     )
@@ -160,13 +160,13 @@ def _lambda_moves(config, seed, sharing, clip_norm):
 
     The distance is relative to the distance from the initial weights, after `STEPS` steps.
     """
-    objective = made_up.objective(made_up.config(config, model__sharing=sharing))
+    objective = tiny_networks.objective(tiny_networks.config(config, model__sharing=sharing))
     adam = optimizer.adamw(optimizer.Settings(epsilon=1e-12, clip_norm=clip_norm, weight_decay=0.0))
 
-    first = made_up.weights(objective, seed)
-    lanes = {name: jnp.asarray(lane) for name, lane in made_up.lanes(4, seed).items()}
+    first = tiny_networks.weights(objective, seed)
+    lanes = {name: jnp.asarray(lane) for name, lane in tiny_networks.lanes(4, seed).items()}
 
-    @made_up.jit
+    @tiny_networks.jit
     def train(weight):
         weighted = dataclasses.replace(objective, disc_weight=weight)
         update = train_step.make_update(
@@ -174,14 +174,14 @@ def _lambda_moves(config, seed, sharing, clip_norm):
             adam,
             lambda *_: jnp.float32(1e-3),
             jax.random.key(seed),
-            made_up.VOCABULARY.pad_id,
+            tiny_networks.VOCABULARY.pad_id,
             schedule.share_of_steps(STEPS),
         )
         state = train_step.state_of(weighted, adam, first)
         return lax.fori_loop(0, STEPS, lambda _, state: update(state, lanes)[0], state).params
 
-    ends = [made_up.flat(train(jnp.float32(weight))["discriminator"]) for weight in (1, 64)]
-    begin = made_up.flat(first["discriminator"])
+    ends = [tiny_networks.flat(train(jnp.float32(weight))["discriminator"]) for weight in (1, 64)]
+    begin = tiny_networks.flat(first["discriminator"])
     # The true gradient of a key's bias is 0, so Adam only amplifies rounding errors there.
     paths = [path for path in begin if not path.endswith("key/bias")]
     apart = optax.tree.norm([ends[0][path] - ends[1][path] for path in paths])

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from electra_jax.checks import scoring, trained
+from electra_jax.checks import finished_runs, scoring
 from electra_jax.checks.result import (
     ABOVE_ZERO,
     FOR_SCALE,
@@ -31,7 +31,7 @@ REPEATS = 8  # how often checks 5 and 15 corrupt each held-out row: one time has
 PARTS = 16  # into which check 20 divides its rows, for a standard error
 
 
-def generator_leaves_the_plateau(run: trained.FinishedRun) -> Result:
+def generator_leaves_the_plateau(run: finished_runs.FinishedRun) -> Result:
     """Check 2: the generator's held-out loss, at slots that show [MASK], falls below H1.
 
     H1 is the unigram entropy, the loss of a guesser that knows only the word frequencies.
@@ -60,7 +60,7 @@ def generator_leaves_the_plateau(run: trained.FinishedRun) -> Result:
     )  # fmt: skip
 
 
-def discriminator_beats_a_constant(run: trained.FinishedRun) -> Result:
+def discriminator_beats_a_constant(run: finished_runs.FinishedRun) -> Result:
     """Check 4: the discriminator's held-out loss is below h(r), that of the best constant answer.
 
     r is the share of replaced tokens and h(r) its entropy. Accuracy would show nothing, because
@@ -98,7 +98,7 @@ def discriminator_beats_a_constant(run: trained.FinishedRun) -> Result:
     )  # fmt: skip
 
 
-def discriminator_finds_replaced_words(run: trained.FinishedRun) -> Result:
+def discriminator_finds_replaced_words(run: finished_runs.FinishedRun) -> Result:
     """Check 5: the discriminator's held-out AUC, with the run's own generator at temperature 1."""
     judged = run.judge.played(run.params, *_repeated(run.heldout))
     untrained = run.judge.played(run.first_params, *run.heldout)
@@ -128,7 +128,7 @@ def discriminator_finds_replaced_words(run: trained.FinishedRun) -> Result:
     )  # fmt: skip
 
 
-def identity_gives_nothing_away(run: trained.FinishedRun) -> Result:
+def identity_gives_nothing_away(run: finished_runs.FinishedRun) -> Result:
     """Check 8: how well the identity of a token alone tells whether it was replaced.
 
     Each token id is scored by the share of its occurrences that are replaced. For draws that do not
@@ -169,7 +169,7 @@ def identity_gives_nothing_away(run: trained.FinishedRun) -> Result:
     )  # fmt: skip
 
 
-def locality(run: trained.FinishedRun) -> Result:
+def locality(run: finished_runs.FinishedRun) -> Result:
     """Check 15: a random token in a held-out row is among the most suspect words of the row.
 
     It is so more often than the words beside it, too: next to a random token those may be more
@@ -207,7 +207,7 @@ def locality(run: trained.FinishedRun) -> Result:
     )  # fmt: skip
 
 
-def order_matters(run: trained.FinishedRun) -> Result:
+def order_matters(run: finished_runs.FinishedRun) -> Result:
     """Check 20: permuting the words within sentences changes logits and lowers the AUC.
 
     A network that does not read positions gives each word the same logit as before. How much AUC is
@@ -242,7 +242,7 @@ def order_matters(run: trained.FinishedRun) -> Result:
     )  # fmt: skip
 
 
-def grammatical_pairs(run: trained.FinishedRun) -> Result:
+def grammatical_pairs(run: finished_runs.FinishedRun) -> Result:
     """Check 24: of two sentences, the discriminator finds the grammatical one more original.
 
     The score of a sentence is the sum of log(1 - p_replaced). The two differ in one word, and the
@@ -288,7 +288,7 @@ _VOWEL = (
 )
 
 
-def one_random_token(run: trained.FinishedRun) -> scoring.Judged:
+def one_random_token(run: finished_runs.FinishedRun) -> scoring.Judged:
     """Replaces one word in each held-out row by a random token and judges the rows.
 
     Each row comes `REPEATS` times, with a word drawn anew. Rows of `TOP` words or fewer stay as
@@ -339,7 +339,7 @@ def pairs() -> tuple[list[str], list[str]]:
 def _text_counts(run) -> np.ndarray:
     """Returns the count of each id in the training text, 0 for special ids; float64 [V]."""
     usable_V = ~np.isin(np.arange(run.objective.networks.vocab_size), run.special_ids)
-    return run.opened.records.unigram()[0] * usable_V * 1.0
+    return run.trained.records.unigram()[0] * usable_V * 1.0
 
 
 def _permuted(run, judged):
@@ -383,7 +383,7 @@ def _untouched(run, ids, marks):
 
 def _originality(run, params, sentences):
     """Returns the sum of log(1 - p_replaced) over the words of each sentence."""
-    vocabulary, length = run.opened.vocabulary, run.opened.stage.sequence_length
+    vocabulary, length = run.trained.vocabulary, run.trained.stage.sequence_length
     ids = np.full((len(sentences), length), vocabulary.pad_id)
     for row, pieces in zip(ids, vocabulary.encode(sentences)):
         row[1 : len(pieces) + 1] = pieces

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-from electra_jax.checks import trained
+from electra_jax.checks import finished_runs
 from electra_jax.core import batch as batch_lib
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.model import networks
@@ -23,10 +23,10 @@ ROWS = 512  # half to fit the probe, half to test it
 FREQUENT = 50  # words in the class of frequent words
 
 
-def correct_answers(run: trained.FinishedRun, params: dict) -> list[np.ndarray]:
+def correct_answers(run: finished_runs.FinishedRun, params: dict) -> list[np.ndarray]:
     """Fits a probe on half of the rows; returns for each other row where it was right, [tokens]."""
     ids, marks = run.training_rows(ROWS)
-    vocabulary = run.opened.vocabulary
+    vocabulary = run.trained.vocabulary
 
     @jax.jit
     def encode(params, ids, marks):
@@ -37,7 +37,7 @@ def correct_answers(run: trained.FinishedRun, params: dict) -> list[np.ndarray]:
     hidden_BLD = np.asarray(encode(params, ids.astype(np.int32), marks), np.float64)
 
     # A word is asked about if the token after it is a word as well; the class is that token's.
-    class_V = _token_classes(vocabulary, run.opened.records.unigram()[0])
+    class_V = _token_classes(vocabulary, run.trained.records.unigram()[0])
     word_BL = ~np.isin(ids, run.special_ids)
     asked_BL = word_BL & np.pad(word_BL[:, 1:], ((0, 0), (0, 1)))
     next_BL = class_V[np.roll(ids, -1, axis=1)]

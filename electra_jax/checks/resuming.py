@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from electra_jax import config as config_lib
-from electra_jax.checks import made_up
+from electra_jax.checks import tiny_networks
 from electra_jax.checks.result import Measure, Result
 from electra_jax.report import writers
 from electra_jax.training import loop
@@ -28,7 +28,7 @@ def resuming_changes_nothing(config: config_lib.Config, seed: int) -> Result:
     Both are real runs of 8 steps through `training.loop`, on made-up sentences, with dropout. The
     crash comes two steps after a checkpoint.
     """
-    with tempfile.TemporaryDirectory() as folder, made_up.compiling_fast():
+    with tempfile.TemporaryDirectory() as folder, tiny_networks.compiling_fast():
         text = os.path.join(folder, "text.txt")
         _write_sentences(text, seed)
         small = _short_run(config, folder, text, seed)
@@ -72,7 +72,7 @@ CHECKS = {
 
 def _short_run(config, folder, text, seed):
     """Returns the configuration of a run of `ENDED` steps that reads a text file."""
-    return made_up.config(
+    return tiny_networks.config(
         config,
         seed=seed,
         data__source=f"text:{text}",

@@ -15,7 +15,7 @@ import zlib
 import numpy as np
 from absl import logging
 
-from electra_jax.checks import trained
+from electra_jax.checks import finished_runs
 from electra_jax.data import planning, preparation, records, totals
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import safe_files
@@ -23,7 +23,7 @@ from electra_jax.host import safe_files
 _ENTROPY = "entropy.json"  # beside the shuffled records; written last, so it marks them complete
 
 
-def leak_control(runs: trained.RunsOfSeed) -> tuple[dict, float]:
+def leak_control(runs: finished_runs.RunsOfSeed) -> tuple[dict, float]:
     """Makes the data of check 10 and returns (settings of its run, entropy of held-out tokens).
 
     Rows are twice as long, so that there are fewer [CLS] and [SEP], which are never replaced. A

@@ -114,7 +114,7 @@ def run(
 
     def work():
         distributed.start_processes()
-        with staging.opened(workdir or "", writes=processes.is_first()) as here:
+        with staging.open_workdir(workdir or "", writes=processes.is_first()) as here:
             return main(config, here or None)
 
     _run(work, argv)

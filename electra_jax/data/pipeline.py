@@ -195,12 +195,12 @@ class Order:
         return rows
 
 
-def check_room(opened: Collection[records_lib.Records]) -> None:
+def check_room(rows_by_stage: Collection[records_lib.Records]) -> None:
     """Raises ValueError, one line, if the disk is too small for rows that come from a bucket.
 
-    `opened` are the rows of each stage of a run.
+    `rows_by_stage` are the rows of each stage of a run.
     """
-    staged_shards.check_room(opened, GROUP)
+    staged_shards.check_room(rows_by_stage, GROUP)
 
 
 def heldout(records: records_lib.Records, source_index: int, limit: int) -> Rows:

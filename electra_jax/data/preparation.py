@@ -182,11 +182,11 @@ def is_whole(folder: str, progress: Callable[[str], Any]) -> bool:
         return False
 
     try:
-        opened = records.open(folder)
-        opened.unigram()  # raises if the file is damaged
+        rows = records.open(folder)
+        rows.unigram()  # raises if the file is damaged
 
         vocabulary = vocabulary_lib.load(os.path.join(folder, records.VOCABULARY))
-        if vocabulary.sha256 != opened.manifest.vocabulary["sha256"]:
+        if vocabulary.sha256 != rows.manifest.vocabulary["sha256"]:
             raise ValueError(
                 f"{folder}/{records.VOCABULARY} is not the one that the records were made with"
             )

@@ -89,14 +89,14 @@ def room(rows: records.Records, group: int) -> int:
     return min(everything, borders + 4 * AHEAD) * rows.bytes_per_row()
 
 
-def check_room(opened: Collection[records.Records], group: int) -> None:
+def check_room(rows_by_stage: Collection[records.Records], group: int) -> None:
     """Raises ValueError, one line, if the disk is too small for shards that come from a bucket.
 
     Args:
-      opened: the rows of each stage of a run.
+      rows_by_stage: the rows of each stage of a run.
       group: as in `room`.
     """
-    in_bucket = list({rows.directory: rows for rows in opened if rows.there}.values())
+    in_bucket = list({rows.directory: rows for rows in rows_by_stage if rows.there}.values())
     if not in_bucket:
         return
 

@@ -158,10 +158,10 @@ def check_chips_are_free() -> None:
 
     why = ""
     try:
-        opened = jax.default_backend()
+        platform = jax.default_backend()
     except RuntimeError as error:
-        opened, why = "", f" ({' '.join(str(error).split())[:300]})"
-    if opened not in ("", "cpu"):
+        platform, why = "", f" ({' '.join(str(error).split())[:300]})"
+    if platform not in ("", "cpu"):
         return
 
     if kind == "GPU" and not why and not any(map(importlib.util.find_spec, _CUDA_PLUGINS)):

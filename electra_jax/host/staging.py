@@ -5,7 +5,7 @@
 
 A command works with the copy of its workdir as with any other folder:
 
-    opened -> small files are fetched -> the command reads and writes the copy
+    open_workdir -> small files are fetched -> the command reads and writes the copy
            -> `push` sends what has changed, at every save and at the end
 
 Two things never come as a whole. Checkpoints stay in the bucket, and orbax reads and writes them
@@ -61,7 +61,7 @@ def named(text: str) -> str:
 
 
 @contextlib.contextmanager
-def opened(workdir: str | os.PathLike, writes: bool = True) -> Iterator[str]:
+def open_workdir(workdir: str | os.PathLike, writes: bool = True) -> Iterator[str]:
     """Yields the folder of this machine to use as the workdir; other paths are yielded as they are.
 
     Args:

@@ -14,9 +14,9 @@ _EXAMPLES = 2  # rows that are shown
 
 def text(folder: str) -> str:
     """Returns a table about a folder of prepared data, and its first held-out rows as text."""
-    opened = records.open(folder)
+    prepared = records.open(folder)
     vocabulary = vocabulary_lib.load(os.path.join(folder, records.VOCABULARY))
-    m = opened.manifest
+    m = prepared.manifest
 
     lines = [("folder", folder)]
     applied = pipeline.apportion([source.weight for source in m.sources], pipeline.PATTERN)
@@ -46,7 +46,7 @@ def text(folder: str) -> str:
         ("hash", m.hash[:16]),
     ]
 
-    return "\n".join([*console_table.lines(lines), "", *_examples(opened, vocabulary)])
+    return "\n".join([*console_table.lines(lines), "", *_examples(prepared, vocabulary)])
 
 
 def _both(counts, whole, part):
@@ -69,12 +69,12 @@ def _left_out(totals):
     return ", ".join(found) or "nothing"
 
 
-def _examples(opened, vocabulary):
+def _examples(prepared, vocabulary):
     """Yields the first held-out rows as text, with the special tokens that the networks see."""
-    rows = pipeline.heldout(opened, 0, _EXAMPLES)
+    shown = pipeline.heldout(prepared, 0, _EXAMPLES)
     special = {vocabulary.cls_id: "[CLS]", vocabulary.sep_id: "[SEP]"}
 
-    for ids_L in rows.ids:
+    for ids_L in shown.ids:
         ids_L = ids_L[ids_L != vocabulary.pad_id]
 
         # The vocabulary decodes the text between two special tokens.

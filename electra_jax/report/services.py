@@ -121,7 +121,7 @@ class Sender:
             self._try_to_send()
 
     def close(self) -> None:
-        """Does nothing: `opened` ends the run, and says whether it failed."""
+        """Does nothing: `open_senders` ends the run, and says whether it failed."""
 
     def finish(self, failed: bool) -> None:
         """Sends what still waits and ends the run at the service; never raises."""
@@ -170,7 +170,7 @@ class Sender:
 
 
 @contextlib.contextmanager
-def opened(
+def open_senders(
     config: config_lib.Config, workdir: str, continues: bool
 ) -> Iterator[tuple[Sender, ...]]:
     """Opens a run at each service, on process 0; ends them with the block, as failed on an error.

@@ -44,14 +44,14 @@ def text(config: config_lib.Config, workdir: str) -> str:
     data = prepared_data.RunData.of(config, workdir)
     try:
         _check(config, data)
-        opened, notes, reached = _opened(data), [], True
+        rows_by_stage, notes, reached = _prepared_rows(data), [], True
     except reaching.Unreachable as error:
         # All else can be said without the text, on a machine without a network too.
-        opened, notes, reached = [None] * len(stages.of(config)), [str(error)], False
+        rows_by_stage, notes, reached = [None] * len(stages.of(config)), [str(error)], False
 
     vocab_size = prepared_data.vocabulary_size(data)
-    if opened[0] is not None:
-        vocab_size = opened[0].manifest.vocabulary["size"]
+    if rows_by_stage[0] is not None:
+        vocab_size = rows_by_stage[0].manifest.vocabulary["size"]
     vocabulary = synthetic.MadeUpVocabulary(vocab_size)
 
     # The state is the same in all stages; row length and batch size may differ.
@@ -71,8 +71,8 @@ def text(config: config_lib.Config, workdir: str) -> str:
     share = _SHARE_OF_PEAK * min(1.0, plan.networks.discriminator.width / _WIDE)
     rate = peak and peak * jax.device_count() * share
     seconds = [a_step / rate for a_step in flops] if peak else []
-    ready = None not in opened
-    real = [1 - found.manifest.wasted_fraction for found in opened] if ready else []
+    ready = None not in rows_by_stage
+    real = [1 - found.manifest.wasted_fraction for found in rows_by_stage] if ready else []
     steps = stages.steps(config.schedule, kinds, real, seconds)
 
     lines = [
@@ -91,13 +91,13 @@ def text(config: config_lib.Config, workdir: str) -> str:
         ),
         ("scores a device", f"{max(scores):,.1f} MiB a piece, on the way back two at a time"),
         *_to_download(config.data.source, reached and not ready),
-        ("epochs over the data", _epochs_in_words(kinds, steps, opened)),
+        ("epochs over the data", _epochs_in_words(kinds, steps, rows_by_stage)),
         ("time", _time(device, seconds, steps, share)),
     ]
     if line := plan.peak_not_reached(steps and sum(steps)):
         notes.append(line)
     notes += _too_much_memory(plan, max(activations))
-    notes += _too_often(_epochs(kinds, steps, opened))
+    notes += _too_often(_epochs(kinds, steps, rows_by_stage))
     lines += [("note", note) for note in notes]
 
     return "\n".join(console_table.lines(lines))
@@ -140,7 +140,7 @@ def _check_folder(path):
         raise config_lib.ConfigError(f"no folder {path} can be made: {place} cannot be written")
 
 
-def _opened(data) -> list[records.Records | None]:
+def _prepared_rows(data) -> list[records.Records | None]:
     """Returns the prepared rows of each stage; None for a stage that is not prepared yet."""
     record = prepared_data.read(data.workdir)
     if record is not None and prepared_data.is_of(data, record):
@@ -273,22 +273,22 @@ def _to_download(source, wanted):
     return [("text", line) for line in downloads.of_sources(source)] if wanted else []
 
 
-def _epochs_in_words(kinds, steps, opened):
+def _epochs_in_words(kinds, steps, rows_by_stage):
     """Returns as text how often the run reads its data, and how many rows there are."""
-    if None in opened:
+    if None in rows_by_stage:
         return "not known before the data is prepared"
-    epochs = _epochs(kinds, steps, opened)
+    epochs = _epochs(kinds, steps, rows_by_stage)
     if epochs is None:
         return _SPEED_UNKNOWN
-    rows = _by_stage(f"{rows:,}" for rows in dict.fromkeys(map(_training_rows, opened)))
+    rows = _by_stage(f"{rows:,}" for rows in dict.fromkeys(map(_training_rows, rows_by_stage)))
     return f"{epochs:,.2f} ({rows} rows)"
 
 
-def _epochs(kinds, steps, opened):
+def _epochs(kinds, steps, rows_by_stage):
     """Returns how often the run reads its data; None if rows or steps are not known yet."""
-    if None in opened or not steps:
+    if None in rows_by_stage or not steps:
         return None
-    parts = zip(kinds, steps, map(_training_rows, opened))
+    parts = zip(kinds, steps, map(_training_rows, rows_by_stage))
     return sum(kind.batch_size * count / rows for kind, count, rows in parts)
 
 

@@ -229,10 +229,10 @@ def _pipeline(config, rehearsed, step_seconds):
     """Returns how many rows per second go from the disk to the devices without any training."""
     data = config.data
     with tempfile.TemporaryDirectory() as folder:
-        opened = synthetic.write_records(
+        prepared = synthetic.write_records(
             rehearsed.vocabulary, _PIPELINE_ROWS, data.sequence_length, folder
         )
-        order = pipeline.Order(opened, config.seed)
+        order = pipeline.Order(prepared, config.seed)
         fed = feed.Feed(order, rehearsed.mesh, 0, data.batch_size, data.sequence_length)
         with fed:
             batches = max(4, _PIPELINE_ROWS // 2 // data.batch_size)

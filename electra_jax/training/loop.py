@@ -52,7 +52,7 @@ def train(
     before_the_run.check_names(config.data)
 
     with contextlib.ExitStack() as stack:
-        workdir = stack.enter_context(staging.opened(workdir, processes.is_first()))
+        workdir = stack.enter_context(staging.open_workdir(workdir, processes.is_first()))
         before_the_run.check_places(workdir)
         before_the_run.check_starting_weights(config, workdir)
         stack.enter_context(before_the_run.full_disk_in_words(workdir))
@@ -67,7 +67,7 @@ def train(
 
         # Before text is prepared for hours and a step is compiled, since a service may refuse.
         continues = bool(metadata.steps(metadata.directory(workdir)))
-        senders = stack.enter_context(services.opened(config, workdir, continues))
+        senders = stack.enter_context(services.open_senders(config, workdir, continues))
 
         run = runs.start(config, workdir)
         for stage in run.stages:

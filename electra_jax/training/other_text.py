@@ -18,7 +18,7 @@ from electra_jax.data import evaluation_text, planning
 from electra_jax.data import text as text_lib
 from electra_jax.report import logged, text_units
 from electra_jax.step import evaluation
-from electra_jax.training import opened as opened_lib
+from electra_jax.training import trained_run
 
 _PROGRESS_SECONDS = 10
 _MUCH_UNKNOWN = 0.01  # a larger share of [UNK] among the tokens is worth a note
@@ -36,7 +36,7 @@ class Evaluated:
 
 
 def read(
-    opened: opened_lib.Opened,
+    run: trained_run.TrainedRun,
     sources: Sequence[text_lib.Source],
     limit: int,
     text_field: str = "",
@@ -46,7 +46,7 @@ def read(
     """Reads the text of the sources into rows that are made like those of the run.
 
     Args:
-      opened: the checkpoint, with the settings and the vocabulary of its run.
+      run: the checkpoint, with the settings and the vocabulary of its run.
       sources: where the text is.
       limit: the most characters that are read from each source; 0 reads everything.
       text_field: the field of JSON lines and parquet that holds the text; if empty, the run's.
@@ -56,17 +56,17 @@ def read(
     Raises:
       ValueError: if text cannot be read, or a source has none; the message is one line.
     """
-    settings = planning.Settings.of(opened.config.data, opened.config.seed)
+    settings = planning.Settings.of(run.config.data, run.config.seed)
     settings = dataclasses.replace(
         settings,
-        sequence_length=opened.stage.sequence_length,
+        sequence_length=run.stage.sequence_length,
         text_field=text_field or settings.text_field,
         documents=documents or settings.documents,
     )
 
     texts = []
     for source in sources:
-        text = evaluation_text.read(source, settings, opened.vocabulary, limit, progress)
+        text = evaluation_text.read(source, settings, run.vocabulary, limit, progress)
         progress(
             f"{text.name}: {text.documents:,} documents, {text.characters:,} characters,"
             f" {len(text.ids):,} rows"
@@ -76,13 +76,13 @@ def read(
 
 
 def evaluate(
-    opened: opened_lib.Opened,
+    run: trained_run.TrainedRun,
     texts: Sequence[evaluation_text.Text],
     progress: Callable[[str], Any] = lambda line: None,
 ) -> Evaluated:
     """Returns all metrics of the checkpoint on texts that `read` has returned."""
     sums = [
-        opened.evaluator.sums(opened.params, text.ids, text.marks, _progress(text, progress))
+        run.evaluator.sums(run.params, text.ids, text.marks, _progress(text, progress))
         for text in texts
     ]
 
@@ -91,14 +91,14 @@ def evaluate(
         pooled = metrics.add(pooled, more)
     return Evaluated(
         texts=tuple(texts),
-        by_source={text.name: _values(opened, own, [text]) for text, own in zip(texts, sums)},
-        pooled=_values(opened, pooled, texts),
+        by_source={text.name: _values(run, own, [text]) for text, own in zip(texts, sums)},
+        pooled=_values(run, pooled, texts),
     )
 
 
-def notes(opened: opened_lib.Opened, found: Evaluated) -> list[str]:
+def notes(run: trained_run.TrainedRun, found: Evaluated) -> list[str]:
     """What a reader should know before comparing the figures, one sentence per item."""
-    trained_on = {source.spec for source in opened.records.manifest.sources}
+    trained_on = {source.spec for source in run.records.manifest.sources}
 
     lines = []
     for text in found.texts:
@@ -123,14 +123,14 @@ def notes(opened: opened_lib.Opened, found: Evaluated) -> list[str]:
     return lines
 
 
-def to_json(step: int, opened: opened_lib.Opened, found: Evaluated) -> Values:
+def to_json(step: int, run: trained_run.TrainedRun, found: Evaluated) -> Values:
     """One JSON object: the pooled metrics, named as in an evaluation of held-out text, and more.
 
     `sources` holds the metrics of each source, and `vocabulary` describes the vocabulary. The
     pooled metrics and those of each source come with `baselines`: metric -> the score to be beaten.
     A value that is not finite is null.
     """
-    vocabulary = opened.vocabulary
+    vocabulary = run.vocabulary
     return {
         "step": step,
         **with_baselines(found.pooled),
@@ -160,7 +160,7 @@ def with_baselines(values: Mapping[str, Any]) -> Values:
     return plain | {"baselines": {name: x.value for name, x in beside.items() if x is not None}}
 
 
-def _values(opened, sums, texts) -> Values:
+def _values(run, sums, texts) -> Values:
     """The metrics of several texts together, from their added sums and from what they contain."""
     counts_V = sum(text.counts_V for text in texts)
     counted = {
@@ -170,7 +170,7 @@ def _values(opened, sums, texts) -> Values:
     counted |= {"tokens": int(counts_V.sum()), "rows": sum(len(text.ids) for text in texts)}
     size = counted["tokens"], counted["words"], counted["characters"]
 
-    values = opened.evaluator.values(sums)
+    values = run.evaluator.values(sums)
     values["unigram_entropy"] = evaluation.entropy(counts_V)
     for prefix, loss in _per_token(values):
         values |= {f"{prefix}_{name}": x for name, x in text_units.figures(loss, *size).items()}
@@ -178,7 +178,7 @@ def _values(opened, sums, texts) -> Values:
     values |= counted
     values["tokens_per_word"] = size[0] / size[1]
     values["tokens_per_character"] = size[0] / size[2]
-    values["unk_rate"] = float(counts_V[opened.vocabulary.unk_id] / counts_V.sum())
+    values["unk_rate"] = float(counts_V[run.vocabulary.unk_id] / counts_V.sum())
     return values
 
 

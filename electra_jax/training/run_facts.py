@@ -23,7 +23,7 @@ from electra_jax.model import accounting
 from electra_jax.report import run_cost, run_page, style
 from electra_jax.step import attention_choice
 from electra_jax.training import budget as budget_lib
-from electra_jax.training import environment, runs, spikes
+from electra_jax.training import provenance, runs, spikes
 from electra_jax.workdir import starts
 
 
@@ -35,7 +35,7 @@ def summary(run: runs.Run, status: str, rows: Sequence[Mapping]) -> run_page.Sum
         status=status,
         steps=c.schedule.steps if c.schedule.budget == "steps" else 0,
         budget=budget_lib.in_words(c.schedule),
-        device=environment.in_words(),
+        device=provenance.in_words(),
         elapsed_seconds=sum(seconds for _, seconds in run_cost.intervals(rows)),
         parameters=accounting.parameters(run.state.params),
         config=config_lib.flatten(c),
@@ -56,7 +56,7 @@ def start_in_words(run: runs.Run) -> str:
     axes = ", ".join(f"{name} {size}" for name, size in run.mesh.shape.items() if size > 1)
     return (
         f"training {count:,} parameters in {run.plan.networks.dtype}"
-        f" on {environment.in_words()}{axes and f' ({axes})'}"
+        f" on {provenance.in_words()}{axes and f' ({axes})'}"
     )
 
 

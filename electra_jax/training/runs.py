@@ -26,7 +26,7 @@ from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import processes
 from electra_jax.report import samples
 from electra_jax.step import evaluation, plans, train_step
-from electra_jax.training import budget, environment, feed, run_data, saved_state, streamed_data
+from electra_jax.training import budget, feed, provenance, run_data, saved_state, streamed_data
 from electra_jax.weights import checkpoint, starting_weights, warm_start
 from electra_jax.workdir import metadata
 
@@ -127,8 +127,8 @@ def _records_by_stage(config, workdir) -> list[records.Records]:
     if config.data.streaming == "on":
         return [streamed_data.open_rows(config, workdir)]
     folders = run_data.prepare(config, workdir)
-    opened = {folder: records.open(folder) for folder in set(folders)}  # stages may share one
-    return [opened[folder] for folder in folders]
+    by_folder = {folder: records.open(folder) for folder in set(folders)}  # stages may share one
+    return [by_folder[folder] for folder in folders]
 
 
 def _build_run(config, workdir, mesh, records_by_stage) -> Run:
@@ -168,7 +168,7 @@ def _build_run(config, workdir, mesh, records_by_stage) -> Run:
         ),
         abstract=abstract,
         restored=restored is not None,
-        environment=environment.of_this_start(),
+        environment=provenance.of_this_start(),
         state=state,
         interval=interval,
         step=int(state.step),

@@ -6,7 +6,7 @@
                 sums since the last log line
     metadata    settings, stage, rows by stage, rollbacks, digests (`runs.metadata_of`)
 
-Read by `runs.start` and `spikes.go_back` to train on, by `opened.open_workdir` to show and to
+Read by `runs.start` and `spikes.go_back` to train on, by `trained_run.open` to show and to
 evaluate, by `weights/reading_workdir.py` to export and to load an encoder, and by
 `weights/starting_weights.py` for `init.from`.
 

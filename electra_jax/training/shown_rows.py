@@ -2,7 +2,7 @@
 """Held-out rows of a trained run with what its networks made of them, chosen to be shown.
 
 networks, held-out rows  ->  judged:  many rows, corrupted and judged; the run's report shows some
-opened workdir           ->  of:      the first in the order of their judgements, and what is said
+workdir of a run         ->  of:      the first in the order of their judgements, and what is said
                                       of all that were judged
                          ->  page:    the same as the value of a notebook's cell
 """
@@ -17,8 +17,7 @@ from electra_jax.core import streams
 from electra_jax.data import records as records_lib
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.report import notebook, ranking, samples, view, view_html
-from electra_jax.training import opened as opened_lib
-from electra_jax.training import run_data
+from electra_jax.training import run_data, trained_run
 from electra_jax.workdir import saved_config
 
 JUDGED = 256  # rows, in the report and where nothing else is asked for
@@ -42,19 +41,19 @@ def page(workdir: str | os.PathLike, rows: int, order: str, among: int) -> noteb
     if config is None:
         raise config_lib.ConfigError(f"{workdir} has no {saved_config.NAME}; give that of a run")
 
-    opened = opened_lib.open_workdir(config, workdir)
-    shown, about = of(opened, rows, order, among)
-    html = view_html.page(shown, title(opened), about)
+    run = trained_run.open(config, workdir)
+    shown, about = of(run, rows, order, among)
+    html = view_html.page(shown, title(run), about)
     return notebook.Page(html, height=600)
 
 
-def title(opened: opened_lib.Opened) -> str:
+def title(run: trained_run.TrainedRun) -> str:
     """The run and the step of its checkpoint, in words."""
-    return f"{opened.config.name}, step {opened.step:,}"
+    return f"{run.config.name}, step {run.step:,}"
 
 
 def of(
-    opened: opened_lib.Opened, rows: int, order: str, among: int, draw: int = 0
+    run: trained_run.TrainedRun, rows: int, order: str, among: int, draw: int = 0
 ) -> tuple[list[view.Example], str]:
     """Judges held-out rows and chooses some of them.
 
@@ -67,10 +66,8 @@ def of(
     Returns (the chosen rows, a sentence about all that were judged; it is empty if nothing was
     replaced or judged).
     """
-    play = samples.compile_play(opened.objective.placed(), opened.vocabulary.pad_id)
-    examples = judged(
-        play, opened.params, opened.vocabulary, opened.records, max(rows, among), draw
-    )
+    play = samples.compile_play(run.objective.placed(), run.vocabulary.pad_id)
+    examples = judged(play, run.params, run.vocabulary, run.records, max(rows, among), draw)
     if order != "text":
         examples = ranking.ranked(examples, worst_first=order == "worst")
     shown = examples[:rows]

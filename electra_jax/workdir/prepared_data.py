@@ -313,13 +313,13 @@ def _is(place, part):
     """Returns whether a folder holds these rows, complete, with their vocabulary."""
     records.fetch(place)
     try:
-        opened = records.open(place)
-        opened.unigram()
+        rows = records.open(place)
+        rows.unigram()
         vocabulary = vocabulary_lib.load(os.path.join(place, records.VOCABULARY))
     except ValueError:
         return False
 
-    about = opened.manifest
+    about = rows.manifest
     is_it = part.hash in (about.hash, _hash_of_plan(place))
     return is_it and about.vocabulary["sha256"] == vocabulary.sha256
 

@@ -52,7 +52,7 @@ def test_who_lost_the_lock_writes_nothing_any_more(here, tmp_path):
     noticed = threading.Event()
 
     with pytest.raises(bucket_lock.Lost, match="was taken over by another process"):
-        with staging.opened(address) as workdir:
+        with staging.open_workdir(address) as workdir:
             os.makedirs(workdir)
             with staging.locked(workdir, workdir, "the run"):
                 held = staging._copies[workdir].held

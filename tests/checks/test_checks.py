@@ -18,10 +18,10 @@ from electra_jax.checks import (
     all_checks,
     extra_runs,
     gradients,
-    made_up,
     micro_run,
-    saved,
     scoring,
+    stored_results,
+    tiny_networks,
 )
 from electra_jax.checks import result as result_lib
 from electra_jax.checks.result import Measure, Result
@@ -339,7 +339,7 @@ def test_a_check_that_dies_loses_nothing_before_it(counted, tmp_path, monkeypatc
         all_checks.measure(CONFIG, str(tmp_path), [7, 11], 1)
     all_checks.measure(CONFIG, str(tmp_path), [7], 1)
     assert len(counted) == 1
-    assert os.listdir(tmp_path) == [saved.NAME]
+    assert os.listdir(tmp_path) == [stored_results.NAME]
 
 
 def test_another_kind_of_device_has_results_of_its_own(counted, tmp_path, monkeypatch):
@@ -371,19 +371,19 @@ def test_several_processes_would_write_one_file_and_are_refused(monkeypatch):
 
 def test_settings_that_change_no_number_share_results():
     def of(**sections):
-        return saved.settings_hash(dataclasses.replace(CONFIG, **sections))
+        return stored_results.settings_hash(dataclasses.replace(CONFIG, **sections))
 
     assert of(seed=5, logging=dataclasses.replace(CONFIG.logging, every=7)) == of()
     assert of(schedule=dataclasses.replace(CONFIG.schedule, steps=7)) != of()
 
 
 def test_a_file_that_holds_no_results_is_refused(tmp_path):
-    (tmp_path / saved.NAME).write_text('{"format": 0}')
+    (tmp_path / stored_results.NAME).write_text('{"format": 0}')
     with pytest.raises(config_lib.ConfigError, match="format 0, this version reads 1; move it"):
-        saved.StoredResults(str(tmp_path))
-    (tmp_path / saved.NAME).write_text("torn")
+        stored_results.StoredResults(str(tmp_path))
+    (tmp_path / stored_results.NAME).write_text("torn")
     with pytest.raises(config_lib.ConfigError, match="not a file of results"):
-        saved.StoredResults(str(tmp_path))
+        stored_results.StoredResults(str(tmp_path))
 
 
 def test_all_24_are_there_and_others_are_refused():
@@ -555,7 +555,7 @@ def test_checks_with_runs_of_their_own_train_them_once(tmp_path, monkeypatch):
     )
     asked = [2, 4, 5, 9, 10, 14, 15, 16, 18, 19]
     monkeypatch.setattr(extra_runs, "STEPS", 3)
-    with made_up.compiling_fast():
+    with tiny_networks.compiling_fast():
         found = all_checks.measure(config, str(tmp_path / "checks"), asked, 1)
     assert [result.number for _, result in found] == asked
     values = [measure.value for _, result in found for measure in result.measures]

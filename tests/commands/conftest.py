@@ -4,7 +4,7 @@
 import pytest
 
 from electra_jax.host import processes
-from electra_jax.training import opened
+from electra_jax.training import trained_run
 from electra_jax.weights import exporting, reading
 from support import workdirs
 
@@ -32,11 +32,11 @@ def folder(workdir, tmp_path_factory):
 @pytest.fixture
 def second_process(monkeypatch):
     """Who has opened a workdir, together with the first process, is not the first from then on."""
-    whole = opened.open_workdir
+    whole = trained_run.open
 
     def by_the_second(*given, **more):
         found = whole(*given, **more)
         monkeypatch.setattr(processes, "is_first", lambda: False)
         return found
 
-    monkeypatch.setattr(opened, "open_workdir", by_the_second)
+    monkeypatch.setattr(trained_run, "open", by_the_second)

@@ -13,7 +13,7 @@ import electra_jax
 from electra_jax import config as config_lib
 from electra_jax import show
 from electra_jax.report import ranking
-from electra_jax.training import opened
+from electra_jax.training import trained_run
 from electra_jax.workdir import metadata, saved_config
 
 
@@ -119,6 +119,6 @@ def test_a_damaged_checkpoint_is_shown_by_no_other_if_it_was_asked_for(finished,
     shutil.copytree(finished[0], workdir)
     (workdir / "checkpoints" / "6" / "_CHECKPOINT_METADATA").write_text("{")
     config = saved_config.read(str(workdir))
-    assert opened.open_workdir(config, str(workdir)).step == 4
+    assert trained_run.open(config, str(workdir)).step == 4
     with pytest.raises(metadata.CheckpointError, match="leave --step out for the newest"):
-        opened.open_workdir(config, str(workdir), 6)
+        trained_run.open(config, str(workdir), 6)

@@ -100,7 +100,7 @@ def test_what_a_run_sends_while_a_reader_fetches_stays(tmp_path, monkeypatch):
         bucket.download(address, path)
 
     monkeypatch.setattr(buckets, "download", download)
-    with staging.opened("gs://lab/run") as workdir:
+    with staging.open_workdir("gs://lab/run") as workdir:
         file.write_text("step 1\nstep 2\nstep 3\n")
         with open(os.path.join(workdir, "page.html"), "w") as made:
             made.write("what the reader makes")
@@ -112,7 +112,7 @@ def test_a_link_to_nothing_ends_no_run(tmp_path, monkeypatch):
     (tmp_path / "run").mkdir()
     sent = []
     monkeypatch.setattr(buckets, "upload", lambda path, address: sent.append(address))
-    with staging.opened("gs://lab/run") as workdir:
+    with staging.open_workdir("gs://lab/run") as workdir:
         os.makedirs(workdir)
         os.symlink("nothing", os.path.join(workdir, "latest"))
         with open(os.path.join(workdir, "metrics.jsonl"), "w") as made:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 
-from electra_jax.checks import made_up
+from electra_jax.checks import tiny_networks
 from electra_jax.core import meshes, metrics, sharding, streams
 from electra_jax.objectives import (
     all_tokens_mlm,
@@ -171,7 +171,7 @@ def evaluation_of(objective, params):
     evaluator = evaluation.Evaluator(program, objective, odd.PAD, mesh, batch_size=6)
 
     def run(sources):
-        with made_up.compiling_fast():
+        with tiny_networks.compiling_fast():
             return evaluator.of_sources(params, sources)
 
     return run

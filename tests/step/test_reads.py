@@ -12,7 +12,7 @@ import pytest
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
-from electra_jax.checks import made_up
+from electra_jax.checks import tiny_networks
 from electra_jax.configs import base, tiny_paper
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams, trees
@@ -54,7 +54,7 @@ def config(name):
     needed = {}
     if name == "frozen_generator":
         needed = dict(model__sharing="none", init__generator_from="runs/generator")
-    plain = made_up.config(config_lib.parse(tiny_paper.get_config()), name, **needed)
+    plain = tiny_networks.config(config_lib.parse(tiny_paper.get_config()), name, **needed)
     plain = with_(plain, "optimizer.name", "muon")
     plain = with_(plain, "objective.mask_unit", "span")
     return with_(plain, "objective.first_temperature", 2.0)
@@ -70,11 +70,13 @@ def with_(config, path, value):
 def program(of, evaluation=False):
     """(a function of parameters and lanes, its arguments): what a step or an evaluation says."""
     params = jax.eval_shape(of.init, jax.random.key(0))
-    lanes = made_up.lanes(2, 0)
+    lanes = tiny_networks.lanes(2, 0)
 
     def run(params, lanes, progress, objective=of):
         row_B = jnp.arange(2, dtype=jnp.uint32)
-        batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, made_up.VOCABULARY.pad_id)
+        batch = batch_lib.from_lanes(
+            lanes["ids"], lanes["marks"], row_B, tiny_networks.VOCABULARY.pad_id
+        )
         keys = streams.keys(jax.random.key(0), 0, row_B, dropout=False)
         knobs, handed_on = objective.knobs(progress), None
         if evaluation:
@@ -93,7 +95,7 @@ def program(of, evaluation=False):
 @functools.cache
 def traced(config, evaluation=False):
     """The program of a configuration and the shapes of its first weights, as text."""
-    run, arguments = program(made_up.objective(config), evaluation)
+    run, arguments = program(tiny_networks.objective(config), evaluation)
     return tracing.text(run, *arguments), str(arguments[0])
 
 
@@ -115,7 +117,7 @@ class Set:
 
 def floats_read(config, evaluation=False):
     """Which numbers of the section the program depends on, each made an input of it."""
-    of = made_up.objective(config)
+    of = tiny_networks.objective(config)
     run, arguments = program(of, evaluation)
     optional = {"first_mask_rate", "random_token_rate", "first_temperature"}
 
@@ -178,7 +180,7 @@ def test_settings_of_the_networks_that_are_listed_change_them_and_no_others(name
             idle = with_(idle, path, OTHER[path])
         elif (name, path) != ("electric", "model.sharing"):  # of which there is one, as below
             shapes = [
-                str(jax.eval_shape(made_up.objective(c).init, jax.random.key(0)))
+                str(jax.eval_shape(tiny_networks.objective(c).init, jax.random.key(0)))
                 for c in (config(name), changed)
             ]
             assert shapes[0] != shapes[1], path
@@ -209,7 +211,7 @@ def test_rates_and_clipping_have_something_to_act_on_unless_they_are_named(name,
     except config_lib.ConfigError as error:
         assert "model.sharing" in str(error)
         return
-    of = made_up.objective(c)
+    of = tiny_networks.objective(c)
     params = jax.eval_shape(of.init, jax.random.key(0))
     learning = [list(trees.flat(phase.trained(params))) for phase in of.phases]
     learns = [path for paths in learning for path in paths]

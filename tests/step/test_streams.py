@@ -13,7 +13,7 @@ import pytest
 from jax import numpy as jnp
 
 from electra_jax import config as config_lib
-from electra_jax.checks import made_up
+from electra_jax.checks import tiny_networks
 from electra_jax.configs import tiny_paper
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
@@ -32,7 +32,9 @@ def objective(name, **changes):
     settings = dict(model__dropout=0.1, model__attention_dropout=0.1, model__scan="on")
     if name == "frozen_generator":
         settings |= dict(model__sharing="none", init__generator_from="runs/generator")
-    config = made_up.config(config_lib.parse(tiny_paper.get_config()), name, **settings | changes)
+    config = tiny_networks.config(
+        config_lib.parse(tiny_paper.get_config()), name, **settings | changes
+    )
     deep = {
         network: dataclasses.replace(getattr(config.model, network), layers=LAYERS)
         for network in ("generator", "discriminator")
@@ -41,7 +43,7 @@ def objective(name, **changes):
         config.objective, mask_unit="span", mask_token_rate=0.8, random_token_rate=0.1
     )
     model = dataclasses.replace(config.model, **deep)
-    return made_up.objective(dataclasses.replace(config, model=model, objective=chosen))
+    return tiny_networks.objective(dataclasses.replace(config, model=model, objective=chosen))
 
 
 @functools.cache
@@ -51,7 +53,9 @@ def of_a_step(name):
     params = jax.eval_shape(learnt.init, jax.random.key(0))
 
     def step(key, number, row_B, params, lanes):
-        batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, made_up.VOCABULARY.pad_id)
+        batch = batch_lib.from_lanes(
+            lanes["ids"], lanes["marks"], row_B, tiny_networks.VOCABULARY.pad_id
+        )
         keys, handed_on = streams.keys(key, number, row_B, dropout=True), None
         losses = []
         for phase in learnt.phases:
@@ -61,7 +65,7 @@ def of_a_step(name):
 
     row_B = jnp.arange(ROWS, dtype=jnp.uint32)
     known = jax.random.key(3), jnp.int32(STEP), row_B
-    return tracing.derivations(step, known, (params, made_up.lanes(ROWS, 0)))
+    return tracing.derivations(step, known, (params, tiny_networks.lanes(ROWS, 0)))
 
 
 def collisions(found):
@@ -150,7 +154,7 @@ def test_every_stream_part_layer_row_and_step_has_a_key_of_its_own():
     """All keys of 5 steps and 6 rows: none is another's, at whatever level."""
     levels = {"mask": "mask", "generator_dropout": "network", "tuning_dropout": "tuning"}
 
-    @made_up.jit
+    @tiny_networks.jit
     def of(step):
         found = {}
         for name in streams.STREAMS:

@@ -11,8 +11,7 @@ from electra_jax import config as config_lib
 from electra_jax.core import averages, sharding
 from electra_jax.report import alarms
 from electra_jax.step import plans
-from electra_jax.training import opened as opened_lib
-from electra_jax.training import runs, saved_state
+from electra_jax.training import runs, saved_state, trained_run
 from electra_jax.weights import checkpoint, checkpoint_series, starting_weights, warm_start
 from electra_jax.workdir import metadata
 from support.corpus import StopAt, small_run
@@ -100,8 +99,8 @@ def test_every_array_of_the_state_has_its_place_on_a_mesh(finished):
 def test_the_averages_are_what_is_evaluated_and_the_row_says_so(finished):
     workdir, final = finished
     assert final["ema_decay"] == 0.9
-    opened = opened_lib.open_workdir(_config(workdir), str(workdir))
-    assert checkpoint.digest(opened.params) == _part(workdir, "ema")
+    run = trained_run.open(_config(workdir), str(workdir))
+    assert checkpoint.digest(run.params) == _part(workdir, "ema")
 
 
 @pytest.mark.parametrize(("weights", "part"), [("auto", "ema"), ("ema", "ema"), ("raw", "params")])

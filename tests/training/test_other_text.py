@@ -20,8 +20,7 @@ from electra_jax.data import (
     vocabulary,
 )
 from electra_jax.step import plans
-from electra_jax.training import opened as opened_lib
-from electra_jax.training import other_text, run_data
+from electra_jax.training import other_text, run_data, trained_run
 from electra_jax.weights import checkpoint_series
 from support import odd
 from support.commands import command
@@ -41,14 +40,14 @@ def workdir(corpus, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def opened(workdir):
+def run(workdir):
     return open_run(workdir)
 
 
 @pytest.fixture(scope="module")
-def heldout(corpus, opened, tmp_path_factory):
+def heldout(corpus, run, tmp_path_factory):
     """The documents that the run held out, as a file."""
-    settings = planning.Settings.of(opened.config.data, opened.config.seed)
+    settings = planning.Settings.of(run.config.data, run.config.seed)
     below = int(settings.heldout_fraction * 2**64)
     documents = corpus.read_text().strip().split("\n\n")
     kept = [document for document in documents if tokenising.document_hash(document)[0] < below]
@@ -67,9 +66,9 @@ def others(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def both(opened, others):
+def both(run, others):
     """Evaluated on two texts at once."""
-    return on(opened, f"text:{others}/one.txt; text:{others}/two.txt")
+    return on(run, f"text:{others}/one.txt; text:{others}/two.txt")
 
 
 def made(workdir, source, **overrides):
@@ -92,12 +91,12 @@ def made(workdir, source, **overrides):
 
 def open_run(workdir):
     config = config_lib.parse(json.loads((workdir / "config.json").read_text()))
-    return opened_lib.open_workdir(config, str(workdir))
+    return trained_run.open(config, str(workdir))
 
 
-def on(opened, specs, limit=0):
-    texts = other_text.read(opened, evaluation_text.parse(specs), limit)
-    return other_text.evaluate(opened, texts)
+def on(run, specs, limit=0):
+    texts = other_text.read(run, evaluation_text.parse(specs), limit)
+    return other_text.evaluate(run, texts)
 
 
 def listing(workdir):
@@ -108,10 +107,10 @@ def listing(workdir):
 
 
 def test_the_heldout_text_of_a_run_gives_the_heldout_metrics_of_the_run(
-    workdir, opened, heldout, others
+    workdir, run, heldout, others
 ):
     """By the command, which prints a table and JSON, and leaves the workdir as it was."""
-    own = opened_lib.evaluate(opened)
+    own = trained_run.evaluate(run)
     before = listing(workdir)
     two = f"--data=text:{others}/two.txt"
     done = command(
@@ -135,10 +134,10 @@ def test_the_heldout_text_of_a_run_gives_the_heldout_metrics_of_the_run(
         assert source["baselines"]["disc_auc"] == 0.5
 
 
-def test_sources_pool_by_sums_and_do_not_change_each_other(opened, others, both):
+def test_sources_pool_by_sums_and_do_not_change_each_other(run, others, both):
     found = both
     one, two = found.by_source["one"], found.by_source["two"]
-    real = {text.name: int((text.ids != opened.vocabulary.pad_id).sum()) for text in found.texts}
+    real = {text.name: int((text.ids != run.vocabulary.pad_id).sum()) for text in found.texts}
     chosen = {name: found.by_source[name]["masked_rate"] * n for name, n in real.items()}
     for metric, weights in (("disc_accuracy", real), ("disc_loss", real), ("gen_loss", chosen)):
         total = one[metric] * weights["one"] + two[metric] * weights["two"]
@@ -149,7 +148,7 @@ def test_sources_pool_by_sums_and_do_not_change_each_other(opened, others, both)
     counts_V = sum(text.counts_V for text in found.texts)
     share = counts_V[counts_V > 0] / counts_V.sum()
     assert found.pooled["unigram_entropy"] == pytest.approx(-(share * np.log(share)).sum())
-    assert on(opened, f"text:{others}/two.txt").by_source["two"] == two
+    assert on(run, f"text:{others}/two.txt").by_source["two"] == two
 
 
 def test_the_figures_are_the_loss_in_other_units(others, both):
@@ -168,13 +167,11 @@ def test_the_figures_are_the_loss_in_other_units(others, both):
     assert values["unigram_nats_per_word"] == pytest.approx(line)
 
 
-def test_runs_with_other_vocabularies_are_measured_on_the_same_text(
-    corpus, opened, others, tmp_path
-):
+def test_runs_with_other_vocabularies_are_measured_on_the_same_text(corpus, run, others, tmp_path):
     """Pieces of other lengths: other tokens and losses per token, the same words and characters."""
     changes = dict(data__vocab="train:wordpiece:64", data__min_document_characters=60, seed=3)
     pieces = open_run(made(tmp_path, f"text:{corpus}", **changes))
-    a, b = (on(run, f"text:{others}/two.txt", limit=3000) for run in (opened, pieces))
+    a, b = (on(one, f"text:{others}/two.txt", limit=3000) for one in (run, pieces))
     assert a.texts[0].sha256 == b.texts[0].sha256
     assert not a.texts[0].whole
     for name in ("documents", "words", "characters"):
@@ -186,10 +183,10 @@ def test_runs_with_other_vocabularies_are_measured_on_the_same_text(
         assert values["gen_masked_nats_per_character"] == pytest.approx(nats)
 
 
-def test_a_reader_is_told_what_makes_figures_better_than_they_are(corpus, opened, tmp_path):
+def test_a_reader_is_told_what_makes_figures_better_than_they_are(corpus, run, tmp_path):
     (tmp_path / "unknown.txt").write_text("the cat sees Ж a dog Ю.\n\nthe cat finds ф.\n")
-    found = on(opened, f"unknown=text:{tmp_path}/unknown.txt; own=text:{corpus}", limit=500)
-    notes = other_text.notes(opened, found)
+    found = on(run, f"unknown=text:{tmp_path}/unknown.txt; own=text:{corpus}", limit=500)
+    notes = other_text.notes(run, found)
     assert [note.partition(":")[0] for note in notes] == ["unknown", "own", "own"]
     assert "of the tokens are [UNK], which is easily predicted" in notes[0]
     assert "was trained on this source" in notes[1]
@@ -222,16 +219,16 @@ def test_a_batch_that_devices_cannot_split_is_refused_where_it_is_evaluated(work
     ):
         with pytest.raises(config_lib.ConfigError, match="evaluation.batch_size=6 .* try 4 or 8"):
             by()
-    assert opened_lib.open_workdir(config, str(workdir)).step == STEP  # as `show` opens it
+    assert trained_run.open(config, str(workdir)).step == STEP  # as `show` opens it
 
 
-def test_the_field_of_the_text_is_a_flag_here(opened, tmp_path):
+def test_the_field_of_the_text_is_a_flag_here(run, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"body": "the cat sees a letter."}\n')
     sources = evaluation_text.parse(f"text:{tmp_path}/a.jsonl")
     with pytest.raises(ValueError, match="no field 'text'") as error:
-        other_text.read(opened, sources, 0)
+        other_text.read(run, sources, 0)
     assert str(evaluate._in_flags(error.value)).endswith("set --text_field")
-    assert other_text.read(opened, sources, 0, "body")[0].words == 5
+    assert other_text.read(run, sources, 0, "body")[0].words == 5
 
 
 def test_what_ends_a_document_is_a_flag_here(workdir, tmp_path, monkeypatch):

@@ -28,8 +28,7 @@ from electra_jax.objectives import masking
 from electra_jax.report import run_cost
 from electra_jax.speed import dry_run, flops_figures, flops_tables
 from electra_jax.step import plans
-from electra_jax.training import budget, feed, runs
-from electra_jax.training import opened as opened_lib
+from electra_jax.training import budget, feed, runs, trained_run
 from electra_jax.weights import card_facts, exporting, reading
 from electra_jax.workdir import metadata, starts
 from support import workdirs
@@ -169,10 +168,10 @@ def test_tokens_seen_grow_by_the_rows_of_the_stage(finished):
 )
 def test_a_checkpoint_is_looked_at_with_the_rows_that_come_next(text, finished, step, length, size):
     config = config_lib.parse(staged(text))
-    opened = opened_lib.open_workdir(config, str(finished[0]), step)
-    assert opened.records.manifest.sequence_length == length
-    assert (opened.stage.sequence_length, opened.stage.batch_size) == (length, size)
-    assert opened.objective.slots == masking.slots(0.15, length)
+    run = trained_run.open(config, str(finished[0]), step)
+    assert run.records.manifest.sequence_length == length
+    assert (run.stage.sequence_length, run.stage.batch_size) == (length, size)
+    assert run.objective.slots == masking.slots(0.15, length)
 
 
 @pytest.mark.parametrize("stopped", [1, 2, 3, 4, 5])  # inside each stage, and where one ends
@@ -425,8 +424,8 @@ def test_stages_that_cannot_be_are_refused_early(given, message):
 def test_the_longest_row_is_of_a_stage_that_was_trained(text, finished, step, longest):
     """Step 4 is the last before rows of 32 tokens come."""
     config = config_lib.parse(staged(text))
-    opened = opened_lib.open_workdir(config, str(finished[0]), step, with_rows=False)
-    assert opened.longest_row == longest
+    run = trained_run.open(config, str(finished[0]), step, with_rows=False)
+    assert run.longest_row == longest
 
 
 @pytest.mark.parametrize(("step", "longest"), [(4, 16), (5, 32)])
@@ -452,7 +451,7 @@ def test_rotary_positions_take_texts_as_long_as_the_rows_of_training(
     config, _ = workdirs.made(tmp_path / "run", words, data__sequence_length=64, **settings)
     assert reading.open(tmp_path / "run").limit == longest
     about = {"rows_by_stage": [8]}
-    assert opened_lib.longest_row(config, about) == longest
+    assert trained_run.longest_row(config, about) == longest
 
 
 def test_a_stage_that_the_mesh_cannot_split_is_refused(monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.data import background, pipeline, records, text_remote
-from electra_jax.training import loop, opened, run_data
+from electra_jax.training import loop, run_data, trained_run
 from electra_jax.workdir import metadata
 from support import held_files
 from support.commands import read_until, start
@@ -116,7 +116,7 @@ def test_training_begins_before_all_text_is_there_and_ends_with_the_same_bits(
     same(tmp_path / "run", prepared[1])
 
     # The text is prepared to its end now, and evaluation finds the held-out rows of the run.
-    read = opened.evaluate(opened.open_workdir(config_lib.parse(config), str(tmp_path / "run")))
+    read = trained_run.evaluate(trained_run.open(config_lib.parse(config), str(tmp_path / "run")))
     assert read == {name: final[name] for name in read}
 
 

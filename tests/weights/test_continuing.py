@@ -14,7 +14,7 @@ from electra_jax import config as config_lib
 from electra_jax.core import trees
 from electra_jax.data import pipeline
 from electra_jax.step import plans
-from electra_jax.training import feed, opened, run_data, runs
+from electra_jax.training import feed, run_data, runs, trained_run
 from electra_jax.weights import (
     checkpoint,
     exporting,
@@ -171,7 +171,7 @@ def test_held_out_metrics_are_the_same_after_there_and_back(text, finished, tmp_
     importing.to_workdir(str(tmp_path / "folder"), recipe, str(tmp_path / "back"))
     config = reading.open(tmp_path / "back").config
     run_data.prepare(config, str(tmp_path / "back"))
-    again = opened.evaluate(opened.open_workdir(config, str(tmp_path / "back")))
+    again = trained_run.evaluate(trained_run.open(config, str(tmp_path / "back")))
     assert set(again) == set(final) and "disc_auc" in again
     assert {name: again[name] for name in final if final[name] != again[name]} == {}
 

@@ -18,7 +18,7 @@ from benchmarks import (
     table_5_page,
 )
 from electra_jax import config as config_lib
-from electra_jax.checks import trained
+from electra_jax.checks import finished_runs
 from electra_jax.configs import tiny_paper
 from electra_jax.workdir import saved_config
 from support import downstream
@@ -235,7 +235,7 @@ def test_a_run_with_other_settings_is_refused(tmp_path):
 
 
 def test_a_stopped_run_is_not_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(trained.loop, "train", lambda config, workdir: None)
+    monkeypatch.setattr(finished_runs.loop, "train", lambda config, workdir: None)
     asked = config_lib.parse(small_run("builtin", ""))
     with pytest.raises(SystemExit, match=f"{tmp_path} was stopped; the same command goes on"):
         equal_compute.finished_run(asked, str(tmp_path))

@@ -56,7 +56,7 @@ class Letters:
 
 def test_a_sentence_longer_than_a_row_is_read_in_parts_and_each_word_is_asked_once():
     config = types.SimpleNamespace(data=types.SimpleNamespace(sequence_length=7))
-    run = types.SimpleNamespace(opened=types.SimpleNamespace(vocabulary=Letters()), config=config)
+    run = types.SimpleNamespace(trained=types.SimpleNamespace(vocabulary=Letters()), config=config)
     words = ["ab", "cde", "f", "", "abcdefgh"]  # five pieces fit a row
     parts = [
         (row.tolist(), places.tolist(), tags)

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from benchmarks import crossing, equal_compute, kept_runs
-from electra_jax.checks import trained
+from electra_jax.checks import finished_runs
 
 ABOUT = {"source": "text:wiki/*.txt", "vocab": "some", "steps": 100}
 
@@ -137,7 +137,7 @@ def test_a_first_stage_that_was_kept_without_its_weights_is_trained_again(tmp_pa
         if folder.endswith("two_stage"):
             raise Begun
 
-    monkeypatch.setattr(trained.FinishedRun, "of", begin)
+    monkeypatch.setattr(finished_runs.FinishedRun, "of", begin)
     given = argparse.Namespace(
         workdir=str(tmp_path / "two"), source="builtin", vocab="train:sentencepiece:2048",
         downstream="",

@@ -9,7 +9,7 @@ from jax import numpy as jnp
 
 import electra_jax
 from electra_jax import config as config_lib
-from electra_jax.checks import micro_run, trained
+from electra_jax.checks import finished_runs, micro_run
 from electra_jax.checks import result as result_lib
 from electra_jax.core import batch as batch_lib
 from electra_jax.model import networks
@@ -56,7 +56,7 @@ def test_tiny_paper_leaves_the_unigram_plateau(tiny_paper):
 def micro(tiny_paper):
     """The same run as the learning checks read it."""
     config = config_lib.parse(load_config("tiny_paper"))
-    return trained.FinishedRun.open(config, str(tiny_paper[1]))
+    return finished_runs.FinishedRun.open(config, str(tiny_paper[1]))
 
 
 @pytest.mark.parametrize("number", micro_run.CHECKS)
@@ -67,7 +67,7 @@ def test_the_micro_run_passes_its_checks(micro, number):
 
 def test_a_network_that_was_not_trained_fails_them(micro):
     untrained = dataclasses.replace(
-        micro, opened=dataclasses.replace(micro.opened, params=micro.first_params)
+        micro, trained=dataclasses.replace(micro.trained, params=micro.first_params)
     )
     for number in (4, 5, 15, 20):
         assert micro_run.CHECKS[number](untrained).verdict == result_lib.FAILS, number

@@ -17,8 +17,7 @@ from electra_jax import main, prepare, score
 from electra_jax.data import builtin, records
 from electra_jax.host import causes, lock
 from electra_jax.speed import dry_run
-from electra_jax.training import opened as opened_lib
-from electra_jax.training import run_data, saved_state
+from electra_jax.training import run_data, saved_state, trained_run
 from electra_jax.weights import exporting, reading
 from electra_jax.workdir import metadata, prepared_data
 from support.corpus import load_config, small_run, write_corpus
@@ -74,12 +73,12 @@ def test_a_moved_run_without_its_text_is_evaluated_scored_and_exported(trained, 
     first.rename(hidden)  # whatever still looked there would fail
     try:
         config = saved_config(moved)
-        opened = opened_lib.open_workdir(config, str(moved))
-        found = opened_lib.evaluate(opened)
+        run = trained_run.open(config, str(moved))
+        found = trained_run.evaluate(run)
         assert {name: found[name] for name in ("disc_loss", "gen_loss", "disc_auc")} == {
             name: final[name] for name in ("disc_loss", "gen_loss", "disc_auc")
         }
-        assert opened.records.directory.startswith(str(moved))
+        assert run.records.directory.startswith(str(moved))
         assert "not known" not in line_of(dry_run.text(config, str(moved)), "epochs")
         done = exporting.to_orbax(reading.open(moved), str(moved / "export"))
         assert done["networks"]
@@ -110,7 +109,7 @@ def test_without_rows_the_vocabulary_alone_is_enough(moved, tmp_path, capsys):
         score.main(config, str(moved))
     assert "the cat sees the river." in capsys.readouterr().out
     assert reading.open(moved).step == STEPS
-    for function in (opened_lib.open_workdir, run_data.prepare):
+    for function in (trained_run.open, run_data.prepare):
         with pytest.raises(config_lib.ConfigError, match="is not .whole. at .*prepare --workdir="):
             function(config, str(moved))
 
@@ -228,7 +227,7 @@ def test_a_missing_or_exchanged_record_is_named(trained, moved):
         run_data.prepare(config, str(moved))
     (moved / prepared_data.RECORD).unlink()
     with pytest.raises(config_lib.ConfigError, match="data.json is missing.*prepare --workdir="):
-        opened_lib.open_workdir(config, str(moved))
+        trained_run.open(config, str(moved))
 
 
 def trained_on(config, workdir, folder):
@@ -258,7 +257,7 @@ def test_the_data_of_another_run_is_refused(tmp_path):
         with pytest.raises(config_lib.ConfigError, match="was trained on prepared data"):
             run_data.prepare(config, str(tmp_path / "run"))
         with pytest.raises(config_lib.ConfigError, match="was trained on prepared data"):
-            opened_lib.open_workdir(config, str(tmp_path / "run"))
+            trained_run.open(config, str(tmp_path / "run"))
 
 
 @pytest.mark.parametrize("command", [main, prepare])

@@ -14,7 +14,7 @@ from typing import Any
 from electra_jax import config as config_lib
 from electra_jax.finetuning.results import results_table, run_results, scores, statistics
 from electra_jax.finetuning.tuning import choices, datasets, loop
-from electra_jax.training import environment
+from electra_jax.training import provenance
 
 Records = Sequence[Mapping[str, Any]]  # one per seed
 
@@ -166,7 +166,7 @@ def results(
         encoder=session.encoder.about,
         device=f"{session.mesh.devices.size} x {device.device_kind}",
         minutes=minutes,
-        environment=environment.of_this_start(),
+        environment=provenance.of_this_start(),
         settings=config_lib.flatten(session.config),
         control=session.control,
     )

@@ -15,7 +15,7 @@ import pytest
 
 from electra_jax import config as config_lib
 from electra_jax.host import code_version
-from electra_jax.training import environment, run_facts
+from electra_jax.training import provenance, run_facts
 from electra_jax.weights import exporting, reading
 from electra_jax.workdir import metadata, starts
 from support.corpus import small_run
@@ -32,7 +32,7 @@ def test_a_run_says_what_it_trains_and_on_what(finished, monkeypatch):
     log = (finished[0] / "log.txt").read_text()
     assert re.search(r"training [\d,]{6,} parameters in float32 on \d+ x cpu", log)
 
-    monkeypatch.setattr(environment, "in_words", lambda: "8 x TPU v5e")
+    monkeypatch.setattr(provenance, "in_words", lambda: "8 x TPU v5e")
     split = types.SimpleNamespace(
         state=types.SimpleNamespace(params={"generator": np.ones((2, 600)), "head": np.ones(34)}),
         plan=types.SimpleNamespace(networks=types.SimpleNamespace(dtype="bfloat16")),
@@ -68,7 +68,7 @@ def test_slow_steps_say_early_how_long_they_take(seconds, schedule, said):
 
 
 def test_versions_command_host_and_devices_are_those_of_this_process():
-    found = environment.of_this_start()
+    found = provenance.of_this_start()
     assert found["python"] == platform.python_version()
     for name in ("jax", "flax", "optax", "orbax-checkpoint", "tensorstore", "numpy"):
         assert found[name] == importlib.metadata.version(name)
@@ -84,14 +84,14 @@ def test_the_compiler_of_an_accelerator_is_named_where_it_is_installed(monkeypat
     monkeypatch.setattr(
         importlib.metadata, "version", lambda name: installed.get(name) or known(name)
     )
-    found = environment.of_this_start()
+    found = provenance.of_this_start()
     assert found["libtpu"] == "0.0.42" and "jax-cuda13-plugin" not in found
 
 
 def test_the_command_is_as_it_was_typed(monkeypatch):
     typed = ["/somewhere/bin/python3", "-m", "electra_jax.main", "--config=tiny", "--workdir=a b"]
     monkeypatch.setattr(sys, "orig_argv", typed)
-    found = environment.of_this_start()["command"]
+    found = provenance.of_this_start()["command"]
     assert found == "python3 -m electra_jax.main --config=tiny '--workdir=a b'"
 
 

@@ -10,18 +10,18 @@ import pytest
 
 from electra_jax import config as config_lib
 from electra_jax.data import preparation
-from electra_jax.training import opened, run_data
+from electra_jax.training import run_data, trained_run
 from support import corpus, workdirs
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """What a process with four devices finds."""
-    base = tmp_path_factory.mktemp("opened")
+    base = tmp_path_factory.mktemp("trained_run")
     text = corpus.write_corpus(base / "corpus.txt")
     folders = [str(corpus.ROOT), str(corpus.ROOT / "tests")]
     done = subprocess.run(
-        [sys.executable, str(corpus.ROOT / "tests/workers/opened_worker.py"), text, base],
+        [sys.executable, str(corpus.ROOT / "tests/workers/trained_run_worker.py"), text, base],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(folders), "JAX_PLATFORMS": "cpu"},
         cwd=corpus.ROOT, capture_output=True, text=True,
     )  # fmt: skip
@@ -46,7 +46,7 @@ def test_imported_weights_have_no_averages_and_are_read_all_the_same(tmp_path):
     """A run that averages goes on from them; until it has, there is nothing else to judge."""
     words = workdirs.small_vocabulary(tmp_path)
     config, params = workdirs.made(tmp_path / "run", words, optimizer__ema_decay=0.9)
-    found = opened.open_workdir(config, str(tmp_path / "run"), with_rows=False)
+    found = trained_run.open(config, str(tmp_path / "run"), with_rows=False)
     table = found.params["embeddings"]["token"]
     assert (table == params["embeddings"]["token"]).all()
 
@@ -56,12 +56,12 @@ def test_settings_of_a_command_that_was_refused_bind_nobody(tmp_path):
     run = tmp_path / "run"
     workdirs.begin(run, corpus.small_run("text:nope/*.txt", ""))
     other = config_lib.parse(corpus.small_run("text:there/*.txt", ""))
-    opened.check_settings(other, str(run))
+    trained_run.check_settings(other, str(run))
     (run / "starts.jsonl").touch()
     with pytest.raises(
         config_lib.ConfigError, match="holds a run with other settings: data.source"
     ):
-        opened.check_settings(other, str(run))
+        trained_run.check_settings(other, str(run))
 
 
 def test_text_that_was_prepared_before_is_warned_about_at_each_start(tmp_path, caplog):

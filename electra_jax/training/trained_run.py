@@ -29,8 +29,8 @@ from electra_jax.workdir import metadata, prepared_data, saved_config
 
 
 @dataclasses.dataclass(frozen=True)
-class Opened:
-    """A checkpoint and everything that is needed to evaluate it."""
+class TrainedRun:
+    """A checkpoint of a run, and everything that is needed to evaluate it."""
 
     config: config_lib.Config
     stage: stages.Stage  # that the run was in
@@ -54,13 +54,13 @@ class Opened:
         return plans.make_evaluator(self.config, self.plan, self.stage, compiled)
 
 
-def open_workdir(
+def open(
     config: config_lib.Config,
     workdir: str,
     step: int | None = None,
     with_rows: bool = True,
     evaluates: bool = False,
-) -> Opened:
+) -> TrainedRun:
     """Opens a workdir for reading only, so that a run in progress is not disturbed.
 
     Args:
@@ -95,8 +95,8 @@ def open_workdir(
 
     # Only a generator that samples by frequency needs frequencies, and without rows nothing is
     # sampled.
-    opened = [_rows(config, folder) for folder in folders]
-    unigrams = {found.manifest.sequence_length: found.unigram()[0] for found in opened}
+    records_by_stage = [_rows(config, folder) for folder in folders]
+    unigrams = {found.manifest.sequence_length: found.unigram()[0] for found in records_by_stage}
     if evaluates:
         mesh = plans.make_mesh(config, evaluates=True)
     else:  # the kernels of accelerators cannot be divided without the mesh of a step
@@ -106,10 +106,10 @@ def open_workdir(
     restored = _restore(plan, part, directory, steps, step)
 
     number = restored.metadata.get("stage", 0)
-    return Opened(
+    return TrainedRun(
         config=config,
         stage=plan.stages[number],
-        records=opened[number] if with_rows else None,
+        records=records_by_stage[number] if with_rows else None,
         vocabulary=vocabulary,
         plan=plan,
         params=restored.tree[part],
@@ -130,10 +130,10 @@ def check_settings(config: config_lib.Config, workdir: str) -> None:
         saved_config.refuse_other(trained or saved_config.of_run(workdir), config, workdir)
 
 
-def evaluate(opened: Opened) -> dict[str, float | None]:
+def evaluate(run: TrainedRun) -> dict[str, float | None]:
     """Returns all metrics on the held-out rows, computed as in the evaluations during training."""
-    rows = run_data.heldout(opened.records, opened.config.evaluation.rows)
-    return opened.evaluator.of_sources(opened.params, rows)
+    rows = run_data.heldout(run.records, run.config.evaluation.rows)
+    return run.evaluator.of_sources(run.params, rows)
 
 
 def _steps_found(workdir, directory, step):

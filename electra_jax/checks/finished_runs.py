@@ -21,8 +21,7 @@ from electra_jax.checks import scoring
 from electra_jax.core import streams
 from electra_jax.host import causes
 from electra_jax.report import writers
-from electra_jax.training import loop, run_data
-from electra_jax.training import opened as opened_lib
+from electra_jax.training import loop, run_data, trained_run
 from electra_jax.workdir import metadata
 
 MICRO = "micro"
@@ -72,7 +71,7 @@ class FinishedRun:
 
     config: config_lib.Config
     workdir: str
-    opened: opened_lib.Opened
+    trained: trained_run.TrainedRun
     objective: Any  # for one device
 
     @classmethod
@@ -99,13 +98,13 @@ class FinishedRun:
     @classmethod
     def open(cls, config: config_lib.Config, workdir: str) -> "FinishedRun":
         """Reads the newest checkpoint of a workdir; writes nothing."""
-        opened = opened_lib.open_workdir(config, workdir)
-        return cls(opened.config, workdir, opened, opened.objective.placed())
+        found = trained_run.open(config, workdir)
+        return cls(found.config, workdir, found, found.objective.placed())
 
     @property
     def params(self) -> dict:
         """The trained weights."""
-        return self.opened.params
+        return self.trained.params
 
     @functools.cached_property
     def first_params(self) -> dict:
@@ -130,7 +129,7 @@ class FinishedRun:
     @functools.cached_property
     def heldout(self) -> tuple[np.ndarray, np.ndarray]:
         """(ids, marks) of the held-out rows that evaluations use."""
-        sources = run_data.heldout(self.opened.records, self.config.evaluation.rows)
+        sources = run_data.heldout(self.trained.records, self.config.evaluation.rows)
         return tuple(np.concatenate([source[lane] for source in sources]) for lane in (1, 2))
 
     @functools.cached_property
@@ -149,7 +148,7 @@ class FinishedRun:
         The first rows of the run would not do: they come from a few files, whose words differ from
         those of the whole text.
         """
-        records, draw = self.opened.records, np.random.default_rng(0)
+        records, draw = self.trained.records, np.random.default_rng(0)
         sizes = [records.rows("train", s) for s in range(len(records.manifest.sources))]
         count = min(count, sum(sizes))
         asked = np.sort(draw.choice(sum(sizes), count, replace=False))
@@ -166,9 +165,9 @@ class FinishedRun:
     @property
     def pad_id(self) -> int:
         """The id of [PAD]."""
-        return self.opened.vocabulary.pad_id
+        return self.trained.vocabulary.pad_id
 
     @property
     def special_ids(self) -> tuple[int, ...]:
         """The ids of all special tokens."""
-        return tuple(self.opened.vocabulary.special_ids)
+        return tuple(self.trained.vocabulary.special_ids)
