@@ -123,7 +123,7 @@ def costs() -> list[str]:
             limits = [one.limits.get(name) for name in ("products", "exchange", "network")]
             cells = [
                 f"{size}, {' or '.join(f'{steps:,.0f}' for steps in budgets)} steps"
-                + (f" of {stages.in_words(work.stage)}" if work.stage else ""),
+                + (f" of {stages.describe(work.stage)}" if work.stage else ""),
                 f"{place} ({one.chips:,})",
                 *("" if limit is None else f"{1e3 * limit:,.2f}" for limit in limits),
                 f"{one.exchanged:.0%}",

@@ -114,6 +114,6 @@ def steps(
     return counts
 
 
-def in_words(stage: Stage) -> str:
+def describe(stage: Stage) -> str:
     """A stage as text: `32 rows of 512 tokens`."""
     return f"{stage.batch_size:,} rows of {stage.sequence_length:,} tokens"

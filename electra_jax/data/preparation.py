@@ -127,7 +127,7 @@ def _prepare_locked(plan, progress, watcher, executor):
             # Another process may have finished the folder before this one got the lock.
             records.fetch(plan.folder)
             if not is_whole(plan.folder, progress):
-                with in_words(plan):
+                with explained_failures(plan):
                     _build(plan, progress, watcher, executor or _own_processes(watcher))
             whole = True
         finally:
@@ -152,7 +152,7 @@ def _locked(folder):
 
 
 @contextlib.contextmanager
-def in_words(plan: planning.DataPlan) -> Iterator[None]:
+def explained_failures(plan: planning.DataPlan) -> Iterator[None]:
     """Turns a full disk or a killed worker process into a causes.MayPass of one line."""
     try:
         yield

@@ -220,7 +220,7 @@ class PeerGroup:
     def _on_waiting(self, _, missing, seconds, doing):
         if self._me not in missing:
             names = [self._names[n] for n in missing]
-            self._waits_for = waiting.in_words(names, doing)
+            self._waits_for = waiting.describe(names, doing)
             waiting.say_waiting(names, seconds, doing)
 
     def _on_stop(self, _, why):

@@ -24,10 +24,10 @@ class Patience:
 
 def say_waiting(names, seconds, doing=""):
     """Logs for which processes this one waits, and what they should do."""
-    logging.info("%s for %.0f s", in_words(names, doing), seconds)
+    logging.info("%s for %.0f s", describe(names, doing), seconds)
 
 
-def in_words(names, doing=""):
+def describe(names, doing=""):
     """Says for which processes one waits, and what they should do: "waiting for a to compile"."""
     return f"waiting for {listed(names)}{doing and f' {doing}'}"
 

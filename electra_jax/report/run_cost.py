@@ -41,7 +41,7 @@ def of(config: config_lib.Config, rows: Sequence[Mapping], starts: Sequence[Mapp
     )
 
 
-def in_words(cost: Cost) -> dict[str, str]:
+def describe(cost: Cost) -> dict[str, str]:
     """Each cost that is known as text: `{'tokens': '8.06M, padding not counted', ...}`."""
     found = {}
     if cost.tokens is not None:

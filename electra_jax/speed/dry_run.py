@@ -91,7 +91,7 @@ def text(config: config_lib.Config, workdir: str) -> str:
         ),
         ("scores a device", f"{max(scores):,.1f} MiB a piece, on the way back two at a time"),
         *_to_download(config.data.source, reached and not ready),
-        ("epochs over the data", _epochs_in_words(kinds, steps, rows_by_stage)),
+        ("epochs over the data", _describe_epochs(kinds, steps, rows_by_stage)),
         ("time", _time(device, seconds, steps, share)),
     ]
     if line := plan.peak_not_reached(steps and sum(steps)):
@@ -170,7 +170,7 @@ def _main_network(plan):
 
 def _budget(schedule, steps):
     """Returns the budget as text, with the number of steps that it allows if that is known."""
-    words = budget.in_words(schedule)
+    words = budget.describe(schedule)
     if schedule.budget == "steps" or steps is None:
         return words
     return f"{words}, about {steps:,} steps" + " (their limit)" * (steps == schedule.steps)
@@ -249,7 +249,7 @@ def _slices(mesh, asked):
 def _stages(kinds, steps):
     """Returns the stages as text, with their steps if they are known."""
     known = [f"{count:,} steps of " for count in steps] if steps else [""] * len(kinds)
-    return _by_stage(before + stages.in_words(kind) for before, kind in zip(known, kinds))
+    return _by_stage(before + stages.describe(kind) for before, kind in zip(known, kinds))
 
 
 def _state(plan):
@@ -273,7 +273,7 @@ def _to_download(source, wanted):
     return [("text", line) for line in downloads.of_sources(source)] if wanted else []
 
 
-def _epochs_in_words(kinds, steps, rows_by_stage):
+def _describe_epochs(kinds, steps, rows_by_stage):
     """Returns as text how often the run reads its data, and how many rows there are."""
     if None in rows_by_stage:
         return "not known before the data is prepared"

@@ -168,7 +168,7 @@ def _size(tree, found):
 
 def _in_stage(found):
     """Words that name the stage; '' if there is only one."""
-    return f" in the stage of {stages.in_words(found.stage)}" if found.stage else ""
+    return f" in the stage of {stages.describe(found.stage)}" if found.stage else ""
 
 
 def _tried(trial, topology):

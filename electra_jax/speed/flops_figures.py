@@ -93,7 +93,7 @@ def of_config(
     }
 
     found = each[0] | {
-        "budget": budget.in_words(config.schedule),
+        "budget": budget.describe(config.schedule),
         "steps": steps and sum(steps),
         "train": train,
     }

@@ -72,7 +72,7 @@ def of_config(found: dict) -> str:
     if "stages" in f:
         known = [f"{x['steps']:,} steps of " if x["steps"] else "" for x in f["stages"]]
         kinds = [stages.Stage(0, x["sequence_length"], x["batch_size"]) for x in f["stages"]]
-        rows = "in stages: " + ", then ".join(map(operator.add, known, map(stages.in_words, kinds)))
+        rows = "in stages: " + ", then ".join(map(operator.add, known, map(stages.describe, kinds)))
 
     lines = [
         f"{f['config']}: {f['objective']}, vocabulary {f['vocab_size']:,}, rows of"

@@ -123,7 +123,7 @@ def _other_dtypes(found):
 
 def _first_of(later):
     """Says that only the first stage was timed; `later` has the dicts of the others."""
-    others = ", then ".join(stages.in_words(stages.Stage(**stage)) for stage in later)
+    others = ", then ".join(stages.describe(stages.Stage(**stage)) for stage in later)
     return f"the first of {1 + len(later)}; not timed: {others}"
 
 

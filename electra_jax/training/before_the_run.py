@@ -40,7 +40,7 @@ def alone_in(workdir: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def full_disk_in_words(workdir: str) -> Iterator[None]:
+def explained_full_disk(workdir: str) -> Iterator[None]:
     """Turns the error of a full disk into a TrainingError of one line with the remedy."""
     try:
         yield

@@ -151,7 +151,7 @@ def with_seconds(state: train_step.TrainState, seconds: float) -> train_step.Tra
     return dataclasses.replace(state, seconds=trees.placed_like(state.seconds, seconds))
 
 
-def in_words(schedule: config_lib.Schedule) -> str:
+def describe(schedule: config_lib.Schedule) -> str:
     """The whole budget as text: `1,000 steps`, `2.50B tokens` or `1h30m of training`."""
     if schedule.budget == "tokens":
         return f"{style.count(schedule.tokens)} tokens"

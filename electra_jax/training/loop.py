@@ -55,7 +55,7 @@ def train(
         workdir = stack.enter_context(staging.open_workdir(workdir, processes.is_first()))
         before_the_run.check_places(workdir)
         before_the_run.check_starting_weights(config, workdir)
-        stack.enter_context(before_the_run.full_disk_in_words(workdir))
+        stack.enter_context(before_the_run.explained_full_disk(workdir))
         # Nothing is written before the lock is held, since another run may use this workdir.
         stack.enter_context(before_the_run.alone_in(workdir))
         if processes.is_first():
@@ -183,12 +183,12 @@ class _Loop:
         run = self._run
         due = run.evaluation_due = self._out.owes_evaluation()
         if self._budget.over:
-            spent = budget_lib.in_words(self._c.schedule)
+            spent = budget_lib.describe(self._c.schedule)
             logging.info("nothing to do: at step %d the budget, %s, is spent", run.step, spent)
             self._evaluate(write=due)
         else:
-            logging.info(run_facts.start_in_words(run))
-            for line in run_facts.attention_in_words(run):
+            logging.info(run_facts.describe_start(run))
+            for line in run_facts.attention_notes(run):
                 logging.info(line)
             self._out.refresh_page()
             self._out.stage_begins()

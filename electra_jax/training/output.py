@@ -97,7 +97,7 @@ class Output:
             logging.info(
                 "stage %d of %d from step %d on: %s a step",
                 run.stage_number + 1, len(all_stages), run.step + 1,
-                stages.in_words(all_stages[run.stage_number]),
+                stages.describe(all_stages[run.stage_number]),
             )  # fmt: skip
 
     def step_done(self) -> None:
@@ -110,7 +110,7 @@ class Output:
         step, begun = self._first_step
         if self._run.step == step + 2:
             seconds = self._budget.clock.seconds - begun
-            if line := run_facts.wait_in_words(self._c, step + 1, seconds):
+            if line := run_facts.describe_wait(self._c, step + 1, seconds):
                 logging.info(line)
 
     def doing(self, what: str) -> None:

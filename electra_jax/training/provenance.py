@@ -38,13 +38,13 @@ def of_this_start() -> dict[str, Any]:
         **{name: _version(name) for name in _PLUGINS},
         "command": _command(),
         "hosts": ", ".join(hosts),
-        "devices": in_words(),
+        "devices": devices(),
         "processes": jax.process_count(),
     }
     return {name: value for name, value in found.items() if value is not None}
 
 
-def in_words() -> str:
+def devices() -> str:
     """Returns number and kind of the devices: '8 x TPU v5e'."""
     return f"{jax.device_count()} x {jax.devices()[0].device_kind}"
 

@@ -34,8 +34,8 @@ def summary(run: runs.Run, status: str, rows: Sequence[Mapping]) -> run_page.Sum
         name=c.name,
         status=status,
         steps=c.schedule.steps if c.schedule.budget == "steps" else 0,
-        budget=budget_lib.in_words(c.schedule),
-        device=provenance.in_words(),
+        budget=budget_lib.describe(c.schedule),
+        device=provenance.devices(),
         elapsed_seconds=sum(seconds for _, seconds in run_cost.intervals(rows)),
         parameters=accounting.parameters(run.state.params),
         config=config_lib.flatten(c),
@@ -43,11 +43,11 @@ def summary(run: runs.Run, status: str, rows: Sequence[Mapping]) -> run_page.Sum
         environment=run.environment,
         cost=_cost(run, rows),
         corpus=_corpus(run.stage.records.manifest),
-        rollbacks=[spikes.in_words(rollback) for rollback in run.rollbacks],
+        rollbacks=[spikes.describe(rollback) for rollback in run.rollbacks],
     )
 
 
-def start_in_words(run: runs.Run) -> str:
+def describe_start(run: runs.Run) -> str:
     """What the run trains and on what: 'training 14,045,954 parameters in bfloat16 on 8 x TPU v5e'.
 
     Whoever expects an accelerator and has none should see it at once.
@@ -56,14 +56,14 @@ def start_in_words(run: runs.Run) -> str:
     axes = ", ".join(f"{name} {size}" for name, size in run.mesh.shape.items() if size > 1)
     return (
         f"training {count:,} parameters in {run.plan.networks.dtype}"
-        f" on {provenance.in_words()}{axes and f' ({axes})'}"
+        f" on {provenance.devices()}{axes and f' ({axes})'}"
     )
 
 
 LONG_WAIT = 120.0  # seconds to the first line of a step, before which a run says how long it takes
 
 
-def wait_in_words(config: config_lib.Config, step: int, seconds: float) -> str:
+def describe_wait(config: config_lib.Config, step: int, seconds: float) -> str:
     """An estimate of how long slow steps take, for before the first log line; '' if that is near.
 
     Args:
@@ -84,7 +84,7 @@ def wait_in_words(config: config_lib.Config, step: int, seconds: float) -> str:
     return f"{told}; schedule.steps and logging.every change that"
 
 
-def attention_in_words(run: runs.Run) -> list[str]:
+def attention_notes(run: runs.Run) -> list[str]:
     """A line for each length of rows that an accelerator has no kernel of attention for.
 
     Such a run trains as well, but holds the scores of all pairs of tokens, and is slower.
@@ -112,7 +112,7 @@ def _cost(run: runs.Run, rows: Sequence[Mapping]) -> dict[str, str]:
 
     # Up to the current step, not only to the last log line.
     flops = sum(map(operator.mul, _row_flops(run), run.rows_by_stage))
-    return run_cost.in_words(dataclasses.replace(found, flops=flops if run.step else None))
+    return run_cost.describe(dataclasses.replace(found, flops=flops if run.step else None))
 
 
 def _row_flops(run):

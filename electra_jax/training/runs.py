@@ -308,7 +308,7 @@ def _warn_of_few_steps(plan, schedule, rows):
             logging.warning(
                 "the stage of %s, which begins at a share of %g, takes no step; change"
                 " schedule.stages, or raise schedule.%s",
-                stages.in_words(stage), stage.share, schedule.budget,
+                stages.describe(stage), stage.share, schedule.budget,
             )  # fmt: skip
     if line := plan.peak_not_reached(counts and sum(counts)):
         logging.warning("%s", line)

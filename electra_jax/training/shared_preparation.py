@@ -267,7 +267,7 @@ def _cores(answers):
 def _as_share(plan):
     """Turns the errors of one process, with which all end, into a ShareError."""
     try:
-        with preparation.in_words(plan):
+        with preparation.explained_failures(plan):
             yield
     except (ValueError, OSError) as error:
         raise ShareError(str(error)) from error

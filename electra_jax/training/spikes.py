@@ -125,10 +125,10 @@ def go_back(run: runs.Run, saved: checkpoint_series.Checkpoints, spike: Dispatch
         "from": spike.step, "to": restored.step, "first_row": first, "last_row": spike.last_row
     }  # fmt: skip
     run.rollbacks = [*run.rollbacks, rollback]
-    logging.warning("%s", in_words(rollback))
+    logging.warning("%s", describe(rollback))
 
 
-def in_words(rollback: dict) -> str:
+def describe(rollback: dict) -> str:
     """What happened, as a sentence for the log and the report."""
     return (
         f"a spike at step {rollback['from']:,}: back to the state of step {rollback['to']:,}; rows"

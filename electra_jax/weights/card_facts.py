@@ -114,14 +114,14 @@ def _batches(found):
     """The rows of a step, of every stage that has begun; with its share if rows are not counted."""
     first, *later = stages.of(found.config)
     if not later:
-        return stages.in_words(first)
+        return stages.describe(first)
     if not found.stage_rows:
-        said = [f"from {100 * x.share:g} % of the budget on {stages.in_words(x)}" for x in later]
-        return "; ".join([stages.in_words(first), *said])
+        said = [f"from {100 * x.share:g} % of the budget on {stages.describe(x)}" for x in later]
+        return "; ".join([stages.describe(first), *said])
 
     taken = zip((first, *later), found.stage_rows)
-    said = [f"{stages.in_words(x)} ({rows:,} rows in all)" for x, rows in taken if rows]
-    return "; then ".join(said or [stages.in_words(first)])
+    said = [f"{stages.describe(x)} ({rows:,} rows in all)" for x, rows in taken if rows]
+    return "; then ".join(said or [stages.describe(first)])
 
 
 def _flops(found):

@@ -394,7 +394,7 @@ def test_a_run_says_why_an_accelerator_gets_no_kernel(platform, overrides, reaso
     run = types.SimpleNamespace(
         config=config, mesh=None, stages=[types.SimpleNamespace(sequence_length=length)] * 2
     )
-    lines = run_facts.attention_in_words(run)
+    lines = run_facts.attention_notes(run)
     assert len(lines) == (1 if reason else 0)
     assert all(line.endswith(reason) and f"rows of {length} tokens" in line for line in lines)
 

@@ -27,7 +27,7 @@ def test_each_stage_counts_its_own_rows():
     found = run_cost.of(config, [_row(5), _row(10), _row(15)], STARTS)
     assert found.flops == 10 * 8 * 1e6 + 5 * 4 * 3e6
     assert (found.tokens, found.device_seconds) == (1500, 15 * 2.0 * 2)
-    assert run_cost.in_words(found) == {
+    assert run_cost.describe(found) == {
         "tokens": "1,500, padding not counted",
         "FLOPs": "1.4e+08 in matrix products",
         "device-hours": "0.0167, of training steps alone",
@@ -43,5 +43,5 @@ def test_stages_of_a_budget_of_tokens_begin_with_its_tokens():
 @pytest.mark.parametrize("starts", [[], [{"step": 0, "device_count": 1}]])
 def test_what_no_start_tells_is_left_out(starts):
     found = run_cost.of(_config(), [_row(5, step_seconds=None)], starts)
-    assert run_cost.in_words(found) == {"tokens": "500, padding not counted"}
-    assert run_cost.in_words(run_cost.of(_config(), [], starts)) == {}
+    assert run_cost.describe(found) == {"tokens": "500, padding not counted"}
+    assert run_cost.describe(run_cost.of(_config(), [], starts)) == {}

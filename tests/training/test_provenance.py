@@ -32,14 +32,14 @@ def test_a_run_says_what_it_trains_and_on_what(finished, monkeypatch):
     log = (finished[0] / "log.txt").read_text()
     assert re.search(r"training [\d,]{6,} parameters in float32 on \d+ x cpu", log)
 
-    monkeypatch.setattr(provenance, "in_words", lambda: "8 x TPU v5e")
+    monkeypatch.setattr(provenance, "devices", lambda: "8 x TPU v5e")
     split = types.SimpleNamespace(
         state=types.SimpleNamespace(params={"generator": np.ones((2, 600)), "head": np.ones(34)}),
         plan=types.SimpleNamespace(networks=types.SimpleNamespace(dtype="bfloat16")),
         mesh=types.SimpleNamespace(shape={"data": 4, "fsdp": 1, "tensor": 2}),
     )
     said = "training 1,234 parameters in bfloat16 on 8 x TPU v5e (data 4, tensor 2)"
-    assert run_facts.start_in_words(split) == said
+    assert run_facts.describe_start(split) == said
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_run_says_what_it_trains_and_on_what(finished, monkeypatch):
 def test_slow_steps_say_early_how_long_they_take(seconds, schedule, said):
     changes = {f"schedule__{name}": value for name, value in schedule.items()}
     config = config_lib.parse(small_run("builtin", "", logging__every=100, **changes))
-    line = run_facts.wait_in_words(config, 2, seconds)
+    line = run_facts.describe_wait(config, 2, seconds)
     assert line.startswith(said) and bool(line) == bool(said)
 
 

@@ -129,8 +129,9 @@ def test_the_plan_turns_the_configuration_into_parts_and_below_it_nobody_sees_it
         for module, path in modules().items()
         if module.startswith(free) and any(name.split(".")[0] == "config" for name in imports(path))
     }
-    # `planning` names the type of the section `data`, from which it takes its settings.
-    assert who == {"step.plans", "data.planning"}
+    # `attention_choice` is a part of the plan; `planning` names the type of the section `data`,
+    # from which it takes its settings.
+    assert who == {"step.plans", "step.attention_choice", "data.planning"}
 
 
 def test_what_a_workdir_says_is_read_without_orbax():

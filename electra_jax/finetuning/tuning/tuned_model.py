@@ -109,7 +109,7 @@ class Model:
             part = tuple(split.examples[first : first + _BLOCK])
             prepared = self._prepared(dataclasses.replace(split, examples=part), report)
             said, decided = self._said(prepared)
-            answers = self._in_words(part, said, datasets.label_names(prepared, decided))
+            answers = self._answers(part, said, datasets.label_names(prepared, decided))
             yield Block(part, answers, decided, prepared.test["test"].targets)
 
     def _said(self, prepared) -> tuple[Any, Any]:
@@ -173,7 +173,7 @@ class Model:
             self.task, None, {}, {"test": part}, length, lengths, scale, report
         )
 
-    def _in_words(self, part, said, named):
+    def _answers(self, part, said, named):
         """The answers to the examples of a part as they are returned."""
         kind, labels = self.task.kind, self.task.labels
         if kind == "classification":
