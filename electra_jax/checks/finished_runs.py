@@ -138,9 +138,9 @@ class FinishedRun:
         return self.judge.played(self.params, *self.heldout)
 
     @functools.cached_property
-    def judge(self) -> scoring.Judge:
+    def judge(self) -> scoring.RowJudge:
         """What corrupts and judges rows with any weights of this shape."""
-        return scoring.Judge(self.objective, self.pad_id)
+        return scoring.RowJudge(self.objective, self.pad_id)
 
     def training_rows(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns (ids, marks) of random training rows, in proportion to the sizes of the sources.

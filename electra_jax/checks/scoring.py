@@ -52,7 +52,7 @@ class Judged:
 
 
 @dataclasses.dataclass(frozen=True)
-class Judge:
+class RowJudge:
     """Corrupts rows and lets the discriminator read them, `BATCH` at a time, on one device.
 
     Random keys are those of evaluations, and there is no dropout. Each program is compiled at its

@@ -42,7 +42,7 @@ def leak_control(runs: finished_runs.RunsOfSeed) -> tuple[dict, float]:
     )
 
     config = runs.changed("leak", **changes)
-    settings = planning.Settings.of(config.data, config.seed)
+    settings = planning.DataSettings.of(config.data, config.seed)
     ordered = preparation.prepare(settings, config.data.dir, logging.info)
 
     root = os.path.join(runs.workdir, "shuffled")

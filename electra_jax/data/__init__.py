@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text to rows of token ids, prepared once and read as batches; nothing here imports jax.
 
-Other subpackages call `preparation.prepare` with `planning.Settings`, read the result with
+Other subpackages call `preparation.prepare` with `planning.DataSettings`, read the result with
 `records` and `pipeline`, load a `vocabulary`, and read text for evaluation with `evaluation_text`.
 A run that trains while its text is prepared calls `background.open_rows` and reads with
 `streaming`. `downloads` tells how much of a source is on this machine, `reaching` asks servers in a

@@ -32,7 +32,7 @@ _ENDING = 10.0  # seconds for the thread to end when its workers were killed
 
 
 def open_rows(
-    settings: planning.Settings, root: str, progress: Callable[[str], Any]
+    settings: planning.DataSettings, root: str, progress: Callable[[str], Any]
 ) -> streaming.StreamedRecords:
     """Returns the rows of these settings as soon as the first of them are prepared.
 

@@ -71,7 +71,7 @@ _LEFT_OUT = ("site-packages", "__pycache__", "idlelib", "test", "tests", "testin
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class CorpusPart:
     """One unit of the source: a package, the standard library, or the pydoc topics."""
 
     name: str
@@ -108,10 +108,10 @@ class Part:
                 yield _docstrings(path)
 
 
-def parts() -> list[Part]:
+def parts() -> list[CorpusPart]:
     """The topics, the standard library, and each package of PACKAGES that is installed."""
     installed = [name for name in PACKAGES if _spec(name) is not None]
-    return [Part(TOPICS), Part(STANDARD_LIBRARY), *map(Part, installed)]
+    return [CorpusPart(TOPICS), CorpusPart(STANDARD_LIBRARY), *map(CorpusPart, installed)]
 
 
 def identity() -> list[tuple[str, int]]:

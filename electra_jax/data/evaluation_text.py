@@ -81,7 +81,7 @@ def check(sources: tuple[text.Source, ...]) -> None:
 
 def read(
     source: text.Source,
-    settings: planning.Settings,
+    settings: planning.DataSettings,
     vocabulary: vocabulary_lib.Vocabulary,
     limit: int,
     progress: Callable[[str], Any] = lambda line: None,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans a preparation: settings, early checks, the folder's name, and one task per unit of text.
 
-Settings                             the fields of `config.data` that preparation reads
+DataSettings                         the fields of `config.data` that preparation reads
 check_sources, check_vocabulary      refuse early what would fail later, without reading text
 check_beginnings                     reads a first document of each source on this machine for that
 make_plan                            the sources, and the folder, which is named by a hash
@@ -28,7 +28,7 @@ _LOOKED_AT = 8  # files of a source in which a document is looked for
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class DataSettings:
     """The settings of the section `data` that preparation reads, and the seed."""
 
     source: str
@@ -51,18 +51,18 @@ class Settings:
     seed: int
 
     @classmethod
-    def of(cls, section: "fields.Data", seed: int) -> "Settings":
+    def of(cls, section: "fields.Data", seed: int) -> "DataSettings":
         """Takes the fields of that name from the section `data` of a configuration."""
         names = [field.name for field in dataclasses.fields(cls) if field.name != "seed"]
         return cls(**{name: getattr(section, name) for name in names}, seed=seed)
 
 
-def folder_of(settings: Settings, root: str) -> str:
+def folder_of(settings: DataSettings, root: str) -> str:
     """Returns the folder that `preparation.prepare` uses for these settings; it may not exist."""
     return make_plan(settings, root).folder
 
 
-def check_sources(settings: Settings) -> None:
+def check_sources(settings: DataSettings) -> None:
     """Checks the sources by their names and sizes, without reading any text.
 
     Raises ValueError, one line, if a file does not exist, a data set is unknown, or some sources
@@ -72,7 +72,7 @@ def check_sources(settings: Settings) -> None:
         text.fingerprint(source)
 
 
-def check_beginnings(settings: Settings) -> None:
+def check_beginnings(settings: DataSettings) -> None:
     """Reads one document of each source of files of this machine, from its first eight files.
 
     Raises ValueError, one line, if what is read is no text or lacks the field with the text, or if
@@ -99,7 +99,7 @@ def refusal(source: text.Source, counts: Mapping[str, int]) -> ValueError:
     )
 
 
-def check_vocabulary(settings: Settings) -> None:
+def check_vocabulary(settings: DataSettings) -> None:
     """Raises ValueError, one line, if `settings.vocab` can be neither loaded nor trained."""
     if settings.vocab.startswith("train:"):
         trained_kind(settings.vocab)
@@ -151,7 +151,7 @@ def vocabulary_file(named: str) -> str:
 class DataPlan:
     """What is to be prepared, and where."""
 
-    settings: Settings
+    settings: DataSettings
     sources: tuple[text.Source, ...]
     key: str  # hash of the settings and the sources; the last part of `folder`
     folder: str
@@ -161,7 +161,7 @@ class DataPlan:
 class UnitTask:
     """One unit of text, with everything that a worker needs to turn it into shards."""
 
-    settings: Settings
+    settings: DataSettings
     folder: str
     name: str  # unique in the folder; file names begin with it
     source_index: int
@@ -171,7 +171,7 @@ class UnitTask:
     vocabulary: str = ""  # sha256 of the folder's vocabulary; empty until that is made
 
 
-def make_plan(settings: Settings, root: str) -> DataPlan:
+def make_plan(settings: DataSettings, root: str) -> DataPlan:
     """Parses the sources and names the folder. Raises ValueError, one line, for bad settings."""
     if settings.rows not in ROWS:
         raise ValueError(f"data.rows={settings.rows!r} is not one of {', '.join(ROWS)}")
@@ -185,7 +185,7 @@ def make_plan(settings: Settings, root: str) -> DataPlan:
     return DataPlan(settings, sources, key, os.path.join(root, key))
 
 
-def row_settings(settings: Settings) -> dict[str, Any]:
+def row_settings(settings: DataSettings) -> dict[str, Any]:
     """The settings that the rows depend on, as a dict.
 
     A vocabulary file is represented by the hash of its content, so its path does not matter. The
@@ -200,7 +200,7 @@ def row_settings(settings: Settings) -> dict[str, Any]:
     return values
 
 
-def load_vocabulary(settings: Settings) -> vocabulary.Vocabulary:
+def load_vocabulary(settings: DataSettings) -> vocabulary.Vocabulary:
     """Loads the vocabulary file that `settings.vocab` names. Raises ValueError, one line."""
     path = vocabulary_file(settings.vocab)
     return vocabulary.load(path, settings.lower_case, settings.strip_accents)

@@ -74,7 +74,7 @@ class Watcher(Protocol):
 
 
 def prepare(
-    settings: planning.Settings,
+    settings: planning.DataSettings,
     root: str,
     progress: Callable[[str], Any] = print,
     watcher: Watcher | None = None,

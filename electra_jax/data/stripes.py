@@ -103,7 +103,7 @@ def _of_blocks(unit, folder, options, counts, write):
     if unit.stripe == 0:
         counts.update(json.loads(str(noted["counts"])))
     mine = noted["blocks"][unit.stripe :: unit.stripes]
-    parts = [text_files.Part(*block) for block in mine.tolist()]
+    parts = [text_files.FilePart(*block) for block in mine.tolist()]
     found = text_files.documents(file, options, collections.Counter(), parts)
     return text.kept(found, options, counts)
 

@@ -241,7 +241,7 @@ def _is_shared(name, stripes):
 class BuiltinUnit:
     """One part of the builtin text."""
 
-    part: builtin.Part
+    part: builtin.CorpusPart
     bytes: int
 
     @property

@@ -169,7 +169,7 @@ def is_compressed(path: str) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class FilePart:
     """Bytes `first` to `last - 1` of a file; `line` is the number of their first line, from 1."""
 
     first: int = 0
@@ -177,11 +177,11 @@ class Part:
     line: int = 1
 
 
-WHOLE = Part()
+WHOLE = FilePart()
 
 
 def documents(
-    path: str, options: Any, counts: collections.Counter, parts: Iterable[Part] = (WHOLE,)
+    path: str, options: Any, counts: collections.Counter, parts: Iterable[FilePart] = (WHOLE,)
 ) -> Iterator[str]:
     """Yields the documents of a file that is no parquet, or of parts of it, see `blocks`.
 

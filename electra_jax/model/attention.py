@@ -295,7 +295,7 @@ def fused(
       words: those of `layers.draw` for the dropout, or None to drop nothing.
       bits: random bits of a decision.
     """
-    form = fused_attention.Form(
+    settings = fused_attention.KernelSettings(
         heads=query_BLHK.shape[2],
         drop_below=0 if words is None else layers.below(dropout, bits),
         bits=bits,
@@ -303,7 +303,7 @@ def fused(
         direction=direction,
     )
     merged = (x.reshape(*x.shape[:2], -1) for x in (query_BLHK, key_BLHK, value_BLHK))
-    return fused_attention.attend(form, *merged, documents_BL, words).reshape(query_BLHK.shape)
+    return fused_attention.attend(settings, *merged, documents_BL, words).reshape(query_BLHK.shape)
 
 
 def blockwise(
@@ -324,11 +324,11 @@ def blockwise(
     Args:
       drawn_BHLM: random numbers from `layers.draw` for the dropout, or None to drop nothing.
     """
-    form = blockwise_attention.Form(window=window, direction=direction)
+    settings = blockwise_attention.KernelSettings(window=window, direction=direction)
     if drawn_BHLM is not None:
         bits = 8 * drawn_BHLM.dtype.itemsize
         below = layers.below(dropout, bits)
-        form = dataclasses.replace(form, drop_below=below, bits=bits)
+        settings = dataclasses.replace(settings, drop_below=below, bits=bits)
     # Where the three were cut from one array, the compiler takes that.
     joined_BL3HK = jnp.stack([query_BLHK, key_BLHK, value_BLHK], axis=2)
 
@@ -337,7 +337,7 @@ def blockwise(
     given = joined_BL3HK, documents_BL, drawn_BHLM
     parts = [
         blockwise_attention.attend(
-            form, *(x if x is None else x[first : first + most] for x in given)
+            settings, *(x if x is None else x[first : first + most] for x in given)
         )
         for first in range(0, rows, most)
     ]

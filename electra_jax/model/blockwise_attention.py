@@ -44,7 +44,7 @@ class Blocks:
 
 
 @dataclasses.dataclass(frozen=True)
-class Form:
+class KernelSettings:
     """What is known of a layer's attention before it is compiled."""
 
     drop_below: int = 0  # a random number below this drops a probability; 0: none is dropped
@@ -91,7 +91,10 @@ def refused(length: int, sizes: Iterable[int]) -> str:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def attend(
-    form: Form, joined_BL3HK: jax.Array, documents_BL: jax.Array, drawn_BHLM: jax.Array | None
+    settings: KernelSettings,
+    joined_BL3HK: jax.Array,
+    documents_BL: jax.Array,
+    drawn_BHLM: jax.Array | None,
 ) -> jax.Array:
     """Returns the mixed values [B, L, H, K] of all heads.
 
@@ -100,11 +103,11 @@ def attend(
       documents_BL: a query sees the keys of its document; padding (0) sees padding.
       drawn_BHLM: random numbers from `layers.draw`, uint8 or uint32; None drops nothing.
     """
-    return _forward(form, joined_BL3HK, documents_BL, drawn_BHLM)[0]
+    return _forward(settings, joined_BL3HK, documents_BL, drawn_BHLM)[0]
 
 
-def _forward(form, joined_BL3HK, documents_BL, drawn_BHLM):
-    call = _Call.of(form, "forward", joined_BL3HK)
+def _forward(settings, joined_BL3HK, documents_BL, drawn_BHLM):
+    call = _Call.of(settings, "forward", joined_BL3HK)
     mixed_BLHK, sums_BHL = call.run(
         _attention,
         {
@@ -116,9 +119,9 @@ def _forward(form, joined_BL3HK, documents_BL, drawn_BHLM):
     return mixed_BLHK, (joined_BL3HK, documents_BL, drawn_BHLM, mixed_BLHK, sums_BHL)
 
 
-def _backward(form, saved, gradient_BLHK):
+def _backward(settings, saved, gradient_BLHK):
     joined_BL3HK, documents_BL, drawn_BHLM, mixed_BLHK, sums_BHL = saved
-    call = _Call.of(form, "backward", joined_BL3HK)
+    call = _Call.of(settings, "backward", joined_BL3HK)
     (of_joined_BL3HK,) = call.run(
         _attention_gradients,
         {"of_joined": jax.ShapeDtypeStruct(joined_BL3HK.shape, joined_BL3HK.dtype)},
@@ -136,7 +139,7 @@ attend.defvjp(_forward, _backward)
 class _Call:
     """How the work is cut: a program for each block, head and row."""
 
-    form: Form
+    settings: KernelSettings
     blocks: Blocks
     rows: int
     length: int
@@ -144,11 +147,11 @@ class _Call:
     size: int  # K
 
     @classmethod
-    def of(cls, form, direction, joined_BL3HK):
+    def of(cls, settings, direction, joined_BL3HK):
         rows, length, _, heads, size = joined_BL3HK.shape
-        forward, backward = fitting(size * joined_BL3HK.dtype.itemsize, form.bits)
+        forward, backward = fitting(size * joined_BL3HK.dtype.itemsize, settings.bits)
         fits = {"forward": forward, "backward": backward}[direction]
-        return cls(form, getattr(form, direction) or fits, rows, length, heads, size)
+        return cls(settings, getattr(settings, direction) or fits, rows, length, heads, size)
 
     @property
     def shape(self):
@@ -181,7 +184,7 @@ class _Call:
             compiler_params=pallas_triton.triton.CompilerParams(
                 num_warps=self.blocks.warps, num_stages=self.blocks.stages
             ),
-            interpret=self.form.interpret,
+            interpret=self.settings.interpret,
         )(*inputs)
 
     def spec(self, name, part=0):
@@ -208,10 +211,10 @@ class _Call:
 
     def seen_blocks(self, first, count, size):
         """The first block of `size` tokens, and the one after the last, that see or are seen."""
-        if not self.form.window:
+        if not self.settings.window:
             return 0, self.length // size
-        below = jnp.maximum(first - self.form.window, 0) // size
-        above = jnp.minimum(first + count + self.form.window, self.length)
+        below = jnp.maximum(first - self.settings.window, 0) // size
+        above = jnp.minimum(first + count + self.settings.window, self.length)
         return below, (above + size - 1) // size
 
     def visible(self, first_query, query_Q, first_key, key_M):
@@ -220,11 +223,11 @@ class _Call:
         ahead_QM = (first_key + lax.broadcasted_iota(jnp.int32, seen_QM.shape, 1)) - (
             first_query + lax.broadcasted_iota(jnp.int32, seen_QM.shape, 0)
         )
-        if self.form.window:
-            seen_QM &= abs(ahead_QM) <= self.form.window
-        if self.form.direction == "left_to_right":
+        if self.settings.window:
+            seen_QM &= abs(ahead_QM) <= self.settings.window
+        if self.settings.direction == "left_to_right":
             seen_QM &= ahead_QM <= 0
-        if self.form.direction == "right_to_left":
+        if self.settings.direction == "right_to_left":
             seen_QM &= ahead_QM >= 0
         return seen_QM
 
@@ -243,7 +246,7 @@ class _Call:
         if not drawn:
             return arrays_QM
         drawn_QM = drawn[0][queries, keys].astype(jnp.uint32)
-        kept_QM = drawn_QM >= jnp.uint32(self.form.drop_below)
+        kept_QM = drawn_QM >= jnp.uint32(self.settings.drop_below)
         return [jnp.where(kept_QM, x_QM, 0.0) for x_QM in arrays_QM]
 
 
@@ -276,7 +279,7 @@ def _attention(call, query, key, value, documents, *drawn_and_results):
     )
     bounds = call.seen_blocks(first_query, count, step)
     mixed_QK, largest_Q, sum_Q = lax.fori_loop(*bounds, block, begun)
-    mixed[here] = (mixed_QK / (sum_Q * call.form.share)[:, None]).astype(mixed.dtype)
+    mixed[here] = (mixed_QK / (sum_Q * call.settings.share)[:, None]).astype(mixed.dtype)
     sums[here] = largest_Q + jnp.log2(sum_Q)
 
 
@@ -295,7 +298,7 @@ def _attention_gradients(call, query, key, value, documents, *drawn_and_others):
         p_QM = jnp.exp2(call.scores(query_QK, key_MK, seen_QM) - sums[queries][:, None])
         of_dropped_QM = _dot(gradient_QK, value_MK, 1, 1)
         dropped_QM, of_p_QM = call.dropped(drawn, queries, keys, p_QM, of_dropped_QM)
-        of_scores_QM = p_QM * (of_p_QM * (1 / call.form.share) - flow_Q[:, None])
+        of_scores_QM = p_QM * (of_p_QM * (1 / call.settings.share) - flow_Q[:, None])
         return dropped_QM.astype(gradient_QK.dtype), of_scores_QM.astype(key_MK.dtype), gradient_QK
 
     def zeros():
@@ -323,7 +326,7 @@ def _attention_gradients(call, query, key, value, documents, *drawn_and_others):
 
     of_key_MK, of_value_MK = lax.fori_loop(*bounds, of_keys, (zeros(), zeros()))
     write(1, here, of_key_MK)
-    write(2, here, of_value_MK, 1 / call.form.share)
+    write(2, here, of_value_MK, 1 / call.settings.share)
     if whole:
         return
 

@@ -35,7 +35,7 @@ _MOST_HEADS = {8: 4, 32: 2}  # random bits of a decision -> heads of a program
 
 
 @dataclasses.dataclass(frozen=True)
-class Form:
+class KernelSettings:
     """What is known of a layer's attention before it is compiled."""
 
     heads: int
@@ -80,7 +80,7 @@ def heads_together(heads: int, size: int) -> int:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def attend(
-    form: Form,
+    settings: KernelSettings,
     query_BLD: jax.Array,
     key_BLD: jax.Array,
     value_BLD: jax.Array,
@@ -96,19 +96,19 @@ def attend(
       words: uint32 [B, H, L / 4, L] of 8 bits a decision, [B, H, L, L] of 32, from `layers.draw`;
         None drops nothing.
     """
-    return _forward(form, query_BLD, key_BLD, value_BLD, documents_BL, words)[0]
+    return _forward(settings, query_BLD, key_BLD, value_BLD, documents_BL, words)[0]
 
 
-def _forward(form, query_BLD, key_BLD, value_BLD, documents_BL, words):
+def _forward(settings, query_BLD, key_BLD, value_BLD, documents_BL, words):
     given = query_BLD, key_BLD, value_BLD, documents_BL, words
-    call = _Call.of(form, query_BLD, words)
+    call = _Call.of(settings, query_BLD, words)
     (mixed_BLD,) = call.run(_mix, 1, *given)
     return mixed_BLD, given
 
 
-def _backward(form, given, gradient_BLD):
+def _backward(settings, given, gradient_BLD):
     query_BLD, key_BLD, value_BLD, documents_BL, words = given
-    call = _Call.of(form, query_BLD, words)
+    call = _Call.of(settings, query_BLD, words)
     gradients = call.run(_gradients, 3, *given, gradient_BLD.astype(query_BLD.dtype))
     return *gradients, None, None
 
@@ -120,18 +120,18 @@ attend.defvjp(_forward, _backward)
 class _Call:
     """How the work is cut: a program for each row and each group of heads that fills the lanes."""
 
-    form: Form
+    settings: KernelSettings
     rows: int
     length: int
     size: int  # K
     together: int  # heads of a program
 
     @classmethod
-    def of(cls, form, query_BLD, words):
-        assert (words is None) == (form.drop_below == 0), "words are for dropout"
+    def of(cls, settings, query_BLD, words):
+        assert (words is None) == (settings.drop_below == 0), "words are for dropout"
         rows, length, width = query_BLD.shape
-        size = width // form.heads
-        return cls(form, rows, length, size, heads_together(form.heads, size))
+        size = width // settings.heads
+        return cls(settings, rows, length, size, heads_together(settings.heads, size))
 
     def run(self, kernel, results, query_BLD, key_BLD, value_BLD, documents_BL, words, *more):
         """Runs a kernel on all rows and heads; `results` arrays of the query's shape."""
@@ -152,10 +152,10 @@ class _Call:
         return pl.pallas_call(
             functools.partial(kernel, self),
             out_shape=[made] * results,
-            grid=(self.rows, self.form.heads // self.together),
+            grid=(self.rows, self.settings.heads // self.together),
             in_specs=specs,
             out_specs=[of_heads] * results,
-            interpret=self.form.interpret,
+            interpret=self.settings.interpret,
         )(*inputs)
 
     # Parts of both kernels. A quarter of the queries is `quarter`, 0 to 3; a head of a program is
@@ -182,11 +182,11 @@ class _Call:
         first = quarter * shape[0]
         ahead = jax.lax.broadcasted_iota(jnp.int32, shape, 1) - first
         ahead -= jax.lax.broadcasted_iota(jnp.int32, shape, 0)
-        if self.form.window:
-            seen &= abs(ahead) <= self.form.window
-        if self.form.direction == "left_to_right":
+        if self.settings.window:
+            seen &= abs(ahead) <= self.settings.window
+        if self.settings.direction == "left_to_right":
             seen &= ahead <= 0
-        if self.form.direction == "right_to_left":
+        if self.settings.direction == "right_to_left":
             seen &= ahead >= 0
         return seen
 
@@ -202,12 +202,12 @@ class _Call:
         if not words:
             return x_QM
         (words_HRM,) = words
-        if self.form.bits == 8:
+        if self.settings.bits == 8:
             drawn_QM = (words_HRM[head] >> jnp.uint32(8 * quarter)) & jnp.uint32(255)
         else:
             drawn_QM = words_HRM[head, self.queries(quarter)]
-        kept_QM = drawn_QM >= jnp.uint32(self.form.drop_below)
-        return jnp.where(kept_QM, x_QM * (1 / self.form.share), 0.0)
+        kept_QM = drawn_QM >= jnp.uint32(self.settings.drop_below)
+        return jnp.where(kept_QM, x_QM * (1 / self.settings.share), 0.0)
 
 
 def _mix(call, of_queries, of_keys, query, key, value, *words_and_result):

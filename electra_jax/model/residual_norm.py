@@ -24,7 +24,7 @@ _TOKENS = 32  # of a program
 
 
 @dataclasses.dataclass(frozen=True)
-class Form:
+class KernelSettings:
     """What is known before the kernels are compiled."""
 
     drop_below: int = 0  # a random number below this drops an element; 0: none is dropped
@@ -75,40 +75,40 @@ def end_of_branch(
       drawn_BLD: random numbers from `layers.draw`, uint8 or uint32; None drops nothing.
       dropout: the share of elements that are dropped.
     """
-    form = Form()
+    settings = KernelSettings()
     if drawn_BLD is not None:
         bits = 8 * drawn_BLD.dtype.itemsize
-        form = Form(drop_below=layers.below(dropout, bits), bits=bits)
+        settings = KernelSettings(drop_below=layers.below(dropout, bits), bits=bits)
     merged = (
         None if x is None else x.reshape(-1, x.shape[-1])
         for x in (before_BLD, branch_BLD, drawn_BLD)
     )
-    return add_and_norm(form, parameters_3D, *merged).reshape(before_BLD.shape)
+    return add_and_norm(settings, parameters_3D, *merged).reshape(before_BLD.shape)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def add_and_norm(
-    form: Form,
+    settings: KernelSettings,
     parameters_3D: jax.Array,
     before_SD: jax.Array,
     branch_SD: jax.Array,
     drawn_SD: jax.Array | None,
 ) -> jax.Array:
-    """What `end_of_branch` does for merged rows [S, D]; S is a multiple of `form.tokens`."""
-    return _forward(form, parameters_3D, before_SD, branch_SD, drawn_SD)[0]
+    """What `end_of_branch` does for merged rows [S, D]; S is a multiple of `settings.tokens`."""
+    return _forward(settings, parameters_3D, before_SD, branch_SD, drawn_SD)[0]
 
 
-def _forward(form, parameters_3D, before_SD, branch_SD, drawn_SD):
-    call = _Call.of(form, before_SD)
+def _forward(settings, parameters_3D, before_SD, branch_SD, drawn_SD):
+    call = _Call.of(settings, before_SD)
     sum_SD, result_SD = call.run(
         _residual_norm, [before_SD] * 2, parameters_3D, before_SD, branch_SD, drawn_SD
     )
     return result_SD, (parameters_3D, sum_SD, drawn_SD)
 
 
-def _backward(form, saved, gradient_SD):
+def _backward(settings, saved, gradient_SD):
     parameters_3D, sum_SD, drawn_SD = saved
-    call = _Call.of(form, sum_SD)
+    call = _Call.of(settings, sum_SD)
     sums_P3D = jax.ShapeDtypeStruct((call.programs, 3, call.width), jnp.float32)
     of_before_SD, of_branch_SD, sums_P3D = call.run(
         _residual_norm_gradients,
@@ -128,31 +128,31 @@ add_and_norm.defvjp(_forward, _backward)
 class _Call:
     """How the work is cut: a program for some tokens, in steps of a few of them."""
 
-    form: Form
+    settings: KernelSettings
     programs: int
     width: int  # D
     columns: int  # the power of 2 that holds D
     step: int  # tokens of a step
 
     @classmethod
-    def of(cls, form, x_SD):
+    def of(cls, settings, x_SD):
         tokens, width = x_SD.shape
         columns = pl.next_power_of_2(width)
-        step = min(max(form.elements // columns, 1), form.tokens)
-        return cls(form, tokens // form.tokens, width, columns, step)
+        step = min(max(settings.elements // columns, 1), settings.tokens)
+        return cls(settings, tokens // settings.tokens, width, columns, step)
 
     @property
     def steps(self):
         """How many a program takes."""
-        return self.form.tokens // self.step
+        return self.settings.tokens // self.step
 
     def run(self, kernel, results, parameters_3D, *arrays):
         """Runs a kernel on all tokens; results have the shapes and dtypes of `results`."""
         arrays = [x for x in arrays if x is not None]
-        of_tokens = pl.BlockSpec((self.form.tokens, self.columns), lambda program: (program, 0))
+        of_tokens = pl.BlockSpec((self.settings.tokens, self.columns), lambda program: (program, 0))
         of_program = pl.BlockSpec((None, 3, self.columns), lambda program: (program, 0, 0))
         whole = pl.BlockSpec((3, self.columns), lambda program: (0, 0))
-        params = pallas_triton.triton.CompilerParams(num_warps=self.form.warps, num_stages=1)
+        params = pallas_triton.triton.CompilerParams(num_warps=self.settings.warps, num_stages=1)
         return pl.pallas_call(
             functools.partial(kernel, self),
             out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in results],
@@ -160,7 +160,7 @@ class _Call:
             in_specs=[whole] + [of_tokens] * len(arrays),
             out_specs=[of_tokens if len(x.shape) == 2 else of_program for x in results],
             compiler_params=params,
-            interpret=self.form.interpret,
+            interpret=self.settings.interpret,
         )(parameters_3D, *arrays)
 
     # Parts of both kernels. The columns beyond the width are 0, and are not written.
@@ -197,8 +197,8 @@ class _Call:
         if not drawn:
             return x_TC
         drawn_TC = self.read(drawn[0], first, self.step)
-        kept_TC = drawn_TC >= jnp.uint32(self.form.drop_below)
-        return jnp.where(kept_TC, x_TC * (1 / self.form.share), 0.0)
+        kept_TC = drawn_TC >= jnp.uint32(self.settings.drop_below)
+        return jnp.where(kept_TC, x_TC * (1 / self.settings.share), 0.0)
 
 
 def _residual_norm(call, parameters, before, branch, *drawn_and_results):

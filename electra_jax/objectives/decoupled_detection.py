@@ -44,10 +44,10 @@ class DecoupledDetection(rtd.ReplacedTokenDetection):
         batch: batch_lib.Batch,
         keys: streams.Keys,
         knobs: dict,
-        handed_on: None,
+        handover: None,
     ) -> tuple[dict[str, jax.Array], metrics.Sums, Corrupted]:
         """L_MLM as a sum; the corrupted batch is handed on."""
-        del handed_on  # the first phase is handed nothing
+        del handover  # the first phase is handed nothing
         made = self.generate(params, batch, keys, knobs)
 
         measured = measuring.generated(made, batch) | measuring.corrupted(made, batch)
@@ -65,11 +65,11 @@ class DecoupledDetection(rtd.ReplacedTokenDetection):
         batch: batch_lib.Batch,
         keys: streams.Keys,
         knobs: dict,
-        handed_on: Corrupted,
+        handover: Corrupted,
     ) -> tuple[dict[str, jax.Array], metrics.Sums, None]:
         """L_Disc as a sum, on the batch that the first phase corrupted."""
         del knobs
-        detected = self.discriminate(params, batch, handed_on, keys)
+        detected = self.discriminate(params, batch, handover, keys)
 
         losses_BL, loss_mask_BL = rtd.detection_loss(detected), self.disc_loss_mask(batch, detected)
         measured = measuring.detected(

@@ -6,8 +6,8 @@
     weights(batch, knobs) -> {term: weight}    from the ids of the whole batch, before any gradient
     loss(params, batch, keys, knobs) -> ({term: sum}, metrics)
     phases                                     where there are several losses: each with a
-                                                   loss(params, batch, keys, knobs, handed_on)
-                                                   -> ({term: sum}, metrics, handed_on)
+                                                   loss(params, batch, keys, knobs, handover)
+                                                   -> ({term: sum}, metrics, handover)
     total(means) -> scalar                     from {term: sum / weight}
     play(params, batch, keys, knobs)           everything that happened to a batch, to be shown
     evaluate(params, batch, keys, knobs, probe) -> metrics
@@ -40,7 +40,7 @@ ArrayOrNone = jax.Array | Any
 class Phase:
     """One backward pass of a step, with an optimizer state of its own.
 
-    `loss(params, batch, keys, knobs, handed_on)` returns ({term: sum}, metrics, handed_on), of
+    `loss(params, batch, keys, knobs, handover)` returns ({term: sum}, metrics, handover), of
     which the last goes to the next phase. `trains` names the subtrees of the parameters that learn;
     None is all.
     """
@@ -149,9 +149,9 @@ class Objective(abc.ABC):
         """The backward passes of a step; one with all losses, unless an objective has several."""
         return (Phase("joint", self._only_loss),)
 
-    def _only_loss(self, params, batch, keys, knobs, handed_on):
+    def _only_loss(self, params, batch, keys, knobs, handover):
         """`loss` in the form of a phase, for a step of one phase: nothing is handed on."""
-        return *self.loss(params, batch, keys, knobs), handed_on
+        return *self.loss(params, batch, keys, knobs), handover
 
     @property
     def term_weights(self) -> dict[str, float]:

@@ -43,7 +43,7 @@ _LABELS = 9  # one below the other at the ends of the lines; more have no room
 
 
 @dataclasses.dataclass(frozen=True)
-class _Line:
+class _Curve:
     """A curve of one run, or the mean of a group."""
 
     x: np.ndarray
@@ -62,7 +62,7 @@ class _Panel:
     unit: str
     name: str  # of the metric
     along: str  # 'step' or 'tokens_seen'
-    lines: Sequence[_Line]
+    curves: Sequence[_Curve]
     baseline: float | None
 
 
@@ -70,7 +70,7 @@ def panels(comparison: comparison_lib.Comparison, along: str) -> list[_Panel]:
     """The panels in which at least one run has something to show."""
     panels = []
     for kind, name, title, unit in _CURVES:
-        lines = []
+        curves = []
         for place, group in enumerate(comparison.groups):
             found = {run.workdir: run.curve(kind, name, along) for run in group.counted}
             runs = {
@@ -82,18 +82,18 @@ def panels(comparison: comparison_lib.Comparison, along: str) -> list[_Panel]:
             # Training metrics are noisy, so they are smoothed; a learning rate is exact.
             if kind == "train" and not name.endswith("learning_rate"):
                 runs = {run: (x, drawing.smoothed(y, 0.1)) for run, (x, y) in runs.items()}
-            lines += [
-                _Line(x, y, place, "run", f"{group.letter} {run}") for run, (x, y) in runs.items()
+            curves += [
+                _Curve(x, y, place, "run", f"{group.letter} {run}") for run, (x, y) in runs.items()
             ]
 
             # A run that has hardly begun would end the mean where it is.
             far = max((x[-1] for x, _ in runs.values()), default=0)
             whole = [run for run in runs.values() if run[0][-1] >= far / 2]
             if len(whole) > 1:
-                lines += _mean_line(whole, place, f"{group.letter} mean")
+                curves += _mean_curve(whole, place, f"{group.letter} mean")
 
-        if lines:
-            panels.append(_Panel(title, unit, name, along, lines, _baseline(comparison, name)))
+        if curves:
+            panels.append(_Panel(title, unit, name, along, curves, _baseline(comparison, name)))
     return panels
 
 
@@ -104,7 +104,10 @@ def chart(panel: _Panel) -> charts.Chart:
         (4.6, 2.75),
         (0.105, 0.16, 0.67, 0.62),
         lambda axes, scale: draw(axes, panel, drawing.STAND_INS, scale),
-        [charts.Curve(line.name, _colour(line.group), line.x, line.y) for line in panel.lines],
+        [
+            charts.Curve(curve.name, _colour(curve.group), curve.x, curve.y)
+            for curve in panel.curves
+        ],
         along="step" if panel.along == "step" else "tokens seen",
         unit="percent" if style.is_share(panel.name) else "",
     )
@@ -119,31 +122,34 @@ def draw(axes, panel: _Panel, palette: Mapping[str, str], scale: str = "linear")
     drawing.frame(axes, palette)
     axes.grid(axis="y", color=palette["grid"], linewidth=0.8)
 
-    with_mean = {line.group for line in panel.lines if line.look == "mean"}
-    counts = collections.Counter(line.group for line in panel.lines)
+    with_mean = {curve.group for curve in panel.curves if curve.look == "mean"}
+    counts = collections.Counter(curve.group for curve in panel.curves)
     ends: dict[int, tuple[float, float]] = {}
-    for line in panel.lines:
-        colour, dashes = drawing.look(line.group, palette)
-        if line.look == "mean":
-            axes.plot(line.x, line.y, color=colour, linewidth=2, linestyle=dashes)
-            low, high = line.y - line.error, line.y + line.error
-            axes.fill_between(line.x, low, high, color=colour, alpha=0.16, linewidth=0)
+    for curve in panel.curves:
+        colour, dashes = drawing.look(curve.group, palette)
+        if curve.look == "mean":
+            axes.plot(curve.x, curve.y, color=colour, linewidth=2, linestyle=dashes)
+            low, high = curve.y - curve.error, curve.y + curve.error
+            axes.fill_between(curve.x, low, high, color=colour, alpha=0.16, linewidth=0)
         else:
-            faint = line.group in with_mean
+            faint = curve.group in with_mean
             axes.plot(
-                line.x, line.y, color=colour, linestyle=dashes,
+                curve.x, curve.y, color=colour, linestyle=dashes,
                 linewidth=0.8 if faint else 1.8, alpha=0.45 if faint else 1,
             )  # fmt: skip
 
         # Of several runs without a mean no end is that of the group.
-        if line.look == "mean" or counts[line.group] == 1:
-            ends[line.group] = (line.x[-1], line.y[-1])
-            if len(line.x) == 1:
-                axes.plot(line.x, line.y, "o", color=colour, markersize=5, clip_on=False)
+        if curve.look == "mean" or counts[curve.group] == 1:
+            ends[curve.group] = (curve.x[-1], curve.y[-1])
+            if len(curve.x) == 1:
+                axes.plot(curve.x, curve.y, "o", color=colour, markersize=5, clip_on=False)
 
     # The limits come before the baseline and the labels, which depend on them.
     _limit_curves(axes, panel)
-    first, end = min(line.x[0] for line in panel.lines), max(line.x[-1] for line in panel.lines)
+    first, end = (
+        min(curve.x[0] for curve in panel.curves),
+        max(curve.x[-1] for curve in panel.curves),
+    )
     drawing.along(axes, scale, first, end, ALONG[panel.along], palette)
     low, high = axes.get_ylim()
     if panel.baseline is not None and low <= panel.baseline <= high:
@@ -173,10 +179,12 @@ def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.pad(v, (0, fill), "edge").reshape(-1, size).mean(axis=1) for v in (x, y))
 
 
-def _mean_line(runs: Sequence[tuple[np.ndarray, np.ndarray]], group: int, name: str) -> list[_Line]:
+def _mean_curve(
+    runs: Sequence[tuple[np.ndarray, np.ndarray]], group: int, name: str
+) -> list[_Curve]:
     """The mean of a group, point by point, up to the end of the shortest run.
 
-    Returns no line if the runs reported at different steps.
+    Returns no curve if the runs reported at different steps.
     """
     length = min(len(x) for x, _ in runs)
     xs, ys = (np.stack([run[lane][:length] for run in runs]) for lane in (0, 1))
@@ -186,7 +194,7 @@ def _mean_line(runs: Sequence[tuple[np.ndarray, np.ndarray]], group: int, name: 
         return []
 
     error = ys.std(axis=0, ddof=1) / math.sqrt(len(runs))
-    return [_Line(xs.mean(axis=0), ys.mean(axis=0), group, "mean", name, error)]
+    return [_Curve(xs.mean(axis=0), ys.mean(axis=0), group, "mean", name, error)]
 
 
 def _limit_curves(axes, panel: _Panel) -> None:
@@ -196,11 +204,11 @@ def _limit_curves(axes, panel: _Panel) -> None:
     each run does not count for the upper limit.
     """
     late, whole = [], []
-    for line in panel.lines:
-        whole.append(line.y)
-        late.append(line.y[len(line.y) // 10 :])
+    for curve in panel.curves:
+        whole.append(curve.y)
+        late.append(curve.y[len(curve.y) // 10 :])
     low, high = np.concatenate(whole).min(), np.quantile(np.concatenate(late), 0.995)
-    high = max(high, max(line.y[-1] for line in panel.lines))
+    high = max(high, max(curve.y[-1] for curve in panel.curves))
 
     low, high = drawing.room_around(low, high)
     room = 0.08 * (high - low) or 0.05 * abs(high) or 1.0

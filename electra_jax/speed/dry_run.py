@@ -212,19 +212,19 @@ def _activation_bytes(plan, stage):
         row_B = jnp.arange(rows, dtype=jnp.uint32)
         batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, plan.pad_id)
         keys = streams.keys(plan.key, 0, row_B, dropout=True)
-        knobs, handed_on = objective.knobs(0.0), None
+        knobs, handover = objective.knobs(0.0), None
 
         for phase in objective.phases:
             trained = phase.trained(params)
             rest = {part: params[part] for part in params if part not in trained}
 
-            def loss(trained, rest=rest, phase=phase, handed_on=handed_on):
-                sums, _, handed_on = phase.loss(rest | trained, batch, keys, knobs, handed_on)
-                return objective.total(sums), handed_on
+            def loss(trained, rest=rest, phase=phase, handover=handover):
+                sums, _, handover = phase.loss(rest | trained, batch, keys, knobs, handover)
+                return objective.total(sums), handover
 
             # The backward function is a pytree whose leaves are what it keeps. Leaves that are
             # inputs exist anyway, and a leaf may occur several times.
-            _, pull_back, handed_on = jax.vjp(loss, trained, has_aux=True)
+            _, pull_back, handover = jax.vjp(loss, trained, has_aux=True)
             given = {id(leaf) for leaf in jax.tree.leaves((params, batch))}
             leaves = {id(leaf): leaf for leaf in jax.tree.leaves(pull_back)}
             sizes = [x.size * x.dtype.itemsize for at, x in leaves.items() if at not in given]

@@ -173,7 +173,7 @@ def at_length(run: Pretraining, length: int) -> Pretraining:
 
 
 @dataclasses.dataclass(frozen=True)
-class Published:
+class PublishedLine:
     """A line of the paper's tables 1 to 3.
 
     Attributes:
@@ -220,7 +220,7 @@ def _large(steps: float) -> Pretraining:
 
 
 PUBLISHED = (
-    Published(
+    PublishedLine(
         "ELMo",
         3.3e18,
         # TensorFlow's count for 20 rows of 128 words, 10 epochs of LM1B, two passes.
@@ -228,7 +228,7 @@ PUBLISHED = (
         paper_inference=2.6e10,
         why="a constant of the script, which rounds to 3.4e18",
     ),
-    Published(
+    PublishedLine(
         "GPT",
         4.0e19,
         Pretraining(
@@ -241,14 +241,14 @@ PUBLISHED = (
         paper_inference=3.0e10,
         why="predicts every position",
     ),
-    Published(
+    PublishedLine(
         "BERT-Small", 1.4e18, Pretraining(_SMALL, batch=128, steps=1.45e6), paper_inference=3.7e9
     ),
-    Published(
+    PublishedLine(
         "BERT-Base", 6.4e19, Pretraining(_BASE, batch=256, steps=1e6), paper_inference=2.9e10
     ),
     *(
-        Published(
+        PublishedLine(
             f"ELECTRA-Small{f', {100 / parts:g} %' if parts > 1 else ''}",
             paper,
             _small(parts),
@@ -258,7 +258,7 @@ PUBLISHED = (
         )
         for parts, paper in _PAPER_SMALL.items()
     ),
-    Published(
+    PublishedLine(
         "ELECTRA-Base",
         6.4e19,
         Pretraining(
@@ -266,27 +266,27 @@ PUBLISHED = (
         ),
         paper_inference=2.9e10,
     ),
-    Published(
+    PublishedLine(
         "BERT-Large",
         1.9e20,
         Pretraining(_LARGE, batch=256, steps=1e6, stages=((0.9, 128), (0.1, 512))),
         why="billed at 512 tokens; nine steps in ten had 128",
     ),
-    Published(
+    PublishedLine(
         "BERT-Large, theirs", 7.1e20, Pretraining(_LARGE, batch=2048, steps=464_000, mask_rate=0.25)
     ),
-    Published("ELECTRA-Large, 400K", 7.1e20, _large(400_000)),
-    Published("ELECTRA-Large, 1.75M", 3.1e21, _large(1_750_000)),
-    Published("RoBERTa, 100K", 6.4e20, Pretraining(_ROBERTA, batch=8000, steps=100_000)),
-    Published("RoBERTa, 500K", 3.2e21, Pretraining(_ROBERTA, batch=8000, steps=500_000)),
-    Published(
+    PublishedLine("ELECTRA-Large, 400K", 7.1e20, _large(400_000)),
+    PublishedLine("ELECTRA-Large, 1.75M", 3.1e21, _large(1_750_000)),
+    PublishedLine("RoBERTa, 100K", 6.4e20, Pretraining(_ROBERTA, batch=8000, steps=100_000)),
+    PublishedLine("RoBERTa, 500K", 3.2e21, Pretraining(_ROBERTA, batch=8000, steps=500_000)),
+    PublishedLine(
         "XLNet",
         3.9e21,
         # TensorFlow's count for 32 rows, 500,000 steps of 8192 rows, two passes.
         measured=2 * 500_000 * 8192 * 15_064_773_691_518 / 32,
         why="a constant of the script",
     ),
-    Published(
+    PublishedLine(
         "ALBERT-xxlarge",
         3.1e22,
         Pretraining(

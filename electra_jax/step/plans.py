@@ -134,7 +134,7 @@ class Plan:
             key=self.key,
             pad_id=self.pad_id,
             progress=self.progress,
-            split=train_step.Split(
+            split=train_step.StepSplit(
                 self.accumulation, placing.with_table_copies(mesh), placing.groups(mesh)
             ),
             extras=self.extras,

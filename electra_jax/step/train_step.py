@@ -104,7 +104,7 @@ def state_of(
 
 
 @dataclasses.dataclass(frozen=True)
-class Split:
+class StepSplit:
     """How the work of a step is split: into micro-batches, and over the devices of a mesh."""
 
     accumulation: int = 1  # micro-batches per step
@@ -130,7 +130,7 @@ class _StepCarry(NamedTuple):
     """The state carried from phase to phase, with the losses and checks so far."""
 
     params: dict
-    moments: dict[str, Any]  # phase -> optax's state
+    opt_states: dict[str, Any]  # phase -> optax's state
     losses: tuple[jax.Array, ...] = ()  # the total of each phase
     metric_sums: metrics.Sums = {}
     checks: dict[str, jax.Array] = {}
@@ -138,7 +138,7 @@ class _StepCarry(NamedTuple):
     norm: Any = 0.0  # of the gradients of all phases so far; a scalar
     finite: Any = True  # whether all checks are; a scalar
     applied: Any = True  # whether the step counts; a scalar
-    handed_on: Any = None  # by a phase to the next
+    handover: Any = None  # what a phase hands to the next
 
 
 def make_update(
@@ -148,7 +148,7 @@ def make_update(
     key: jax.Array,
     pad_id: int,
     progress: Callable[[TrainState], jax.Array],
-    split: Split = Split(),
+    split: StepSplit = StepSplit(),
     extras: Extras = Extras(),
 ) -> Callable[[TrainState, dict], tuple[TrainState, Measured]]:
     """Returns `update(state, {'ids': [B, L], 'marks': [B, L]}) -> (state, measured)`.
@@ -186,7 +186,7 @@ def make_update(
         if len(objective.phases) > 1:  # if the last phase is not applied, neither is the first
             after = after._replace(
                 params=_where(applied, after.params, before.params),
-                moments=_where(applied, after.moments, before.moments),
+                opt_states=_where(applied, after.opt_states, before.opt_states),
             )
 
         # A skipped spike is finite, and reports what it has measured.
@@ -200,7 +200,7 @@ def make_update(
         tokens = batch.real_BL.sum(dtype=jnp.uint32)
         new_state = TrainState(
             params=after.params,
-            optimizer=_packed(after.moments),
+            optimizer=_packed(after.opt_states),
             step=state.step + 1,
             rows_seen=counters.add(state.rows_seen, jnp.uint32(len(batch.ids_BL))),
             tokens_seen=counters.add(state.tokens_seen, tokens),
@@ -250,14 +250,14 @@ def _run_phase(
     given: _StepInputs,
     optimizer: optax.GradientTransformationExtraArgs,
     learning_rate: jax.Array,
-    split: Split,
+    split: StepSplit,
 ) -> _StepCarry:
     """Runs one phase and returns the updated carry.
 
     Checks of earlier phases are kept, so the last verdict covers the whole step.
     """
-    loss_sums, gradients, metric_sums, handed_on = _gradients(
-        objective, phase, before.params, given, before.handed_on, split
+    loss_sums, gradients, metric_sums, handover = _gradients(
+        objective, phase, before.params, given, before.handover, split
     )
     means = _means(loss_sums, given.weights)
 
@@ -272,13 +272,13 @@ def _run_phase(
         phase,
         gradients,
         before.params,
-        before.moments[phase.name],
+        before.opt_states[phase.name],
         learning_rate,
         applied,
     )
     return _StepCarry(
         params=params,
-        moments=before.moments | {phase.name: moments},
+        opt_states=before.opt_states | {phase.name: moments},
         losses=(*before.losses, objective.total(means)),
         metric_sums=before.metric_sums | metric_sums,
         checks=checks,
@@ -286,7 +286,7 @@ def _run_phase(
         norm=norm,
         finite=finite,
         applied=applied,
-        handed_on=handed_on,
+        handover=handover,
     )
 
 
@@ -295,38 +295,38 @@ def _gradients(
     phase: Phase,
     params: dict,
     given: _StepInputs,
-    handed_on: Any,
-    split: Split,
+    handover: Any,
+    split: StepSplit,
 ) -> tuple[dict[str, jax.Array], dict, metrics.Sums, Any]:
     """({term: sum of losses}, gradients of the total, metrics, what is handed on) of one phase."""
     trained = phase.trained(params)
     rest = {part: params[part] for part in params if part not in trained}
 
-    def loss(trained, rest, batch, handed_on):
+    def loss(trained, rest, batch, handover):
         keys = streams.keys(given.key, given.step, batch.row_B, dropout=True)
-        loss_sums, metric_sums, handed_on = phase.loss(
-            rest | trained, batch, keys, given.knobs, handed_on
+        loss_sums, metric_sums, handover = phase.loss(
+            rest | trained, batch, keys, given.knobs, handover
         )
         total = objective.total(_means(loss_sums, given.weights))
-        return total, (loss_sums, metric_sums, handed_on)
+        return total, (loss_sums, metric_sums, handover)
 
     of_batch = _of_whole_batch if split.accumulation == 1 else _of_micro_batches
-    return of_batch(loss, trained, rest, given.batch, handed_on, split)
+    return of_batch(loss, trained, rest, given.batch, handover, split)
 
 
-def _of_whole_batch(loss, trained, rest, batch, handed_on, split):
+def _of_whole_batch(loss, trained, rest, batch, handover, split):
     """`_gradients` of the whole batch at once."""
 
     def of(trained):
         return loss(
-            split.with_table_copies(trained), split.with_table_copies(rest), batch, handed_on
+            split.with_table_copies(trained), split.with_table_copies(rest), batch, handover
         )
 
-    gradients, (loss_sums, metric_sums, handed_on) = jax.grad(of, has_aux=True)(trained)
-    return loss_sums, gradients, metric_sums, handed_on
+    gradients, (loss_sums, metric_sums, handover) = jax.grad(of, has_aux=True)(trained)
+    return loss_sums, gradients, metric_sums, handover
 
 
-def _of_micro_batches(loss, trained, rest, batch, handed_on, split):
+def _of_micro_batches(loss, trained, rest, batch, handover, split):
     """`_gradients`, added up over micro-batches.
 
     What each of them hands on is stacked instead, because the second phase takes the same
@@ -337,18 +337,18 @@ def _of_micro_batches(loss, trained, rest, batch, handed_on, split):
     shared, differentiate = groups.shared(rest), jax.grad(groups.each(loss), has_aux=True)
 
     def add(added, inputs):
-        gradients, (*both_sums, handed_on) = differentiate(copies, shared, *inputs)
-        return jax.tree.map(jnp.add, added, (gradients, *both_sums)), handed_on
+        gradients, (*both_sums, handover) = differentiate(copies, shared, *inputs)
+        return jax.tree.map(jnp.add, added, (gradients, *both_sums)), handover
 
-    parts = groups.rows(batch_lib.split(batch, split.accumulation)), handed_on
+    parts = groups.rows(batch_lib.split(batch, split.accumulation)), handover
     first = jax.tree.map(lambda x: x[0], parts)
     shapes = jax.eval_shape(lambda inputs: differentiate(copies, shared, *inputs), first)
     gradients, (*both_sums, _) = shapes
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (gradients, *both_sums))
 
-    (added, loss_sums, metric_sums), handed_on = lax.scan(add, zeros, parts)
+    (added, loss_sums, metric_sums), handover = lax.scan(add, zeros, parts)
     (gradients,) = sum_over_groups(added)
-    return groups.summed(loss_sums), gradients, groups.summed(metric_sums), handed_on
+    return groups.summed(loss_sums), gradients, groups.summed(metric_sums), handover
 
 
 def _means(loss_sums, weights):

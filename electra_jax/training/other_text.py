@@ -56,7 +56,7 @@ def read(
     Raises:
       ValueError: if text cannot be read, or a source has none; the message is one line.
     """
-    settings = planning.Settings.of(run.config.data, run.config.seed)
+    settings = planning.DataSettings.of(run.config.data, run.config.seed)
     settings = dataclasses.replace(
         settings,
         sequence_length=run.stage.sequence_length,

@@ -75,7 +75,7 @@ def _goes_on_with(data, record, begun):
     return True
 
 
-def data_settings(data: prepared_data.RunData) -> Iterator[planning.Settings]:
+def data_settings(data: prepared_data.RunData) -> Iterator[planning.DataSettings]:
     """Yields how the rows of each stage are made.
 
     All stages have the vocabulary of the first, so the first must have been prepared before the
@@ -89,7 +89,7 @@ def data_settings(data: prepared_data.RunData) -> Iterator[planning.Settings]:
 
 def stage_settings(
     data: prepared_data.RunData, number: int, first_folder: str = ""
-) -> planning.Settings:
+) -> planning.DataSettings:
     """How the rows of one stage are made.
 
     A later stage with rows of another length reads the vocabulary that was trained for the first

@@ -76,7 +76,7 @@ def lead(
     return folder
 
 
-def serve(settings: planning.Settings, root: str) -> None:
+def serve(settings: planning.DataSettings, root: str) -> None:
     """Does what process 0 asks this process for, until all is prepared or cannot be.
 
     Args:

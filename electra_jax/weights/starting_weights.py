@@ -213,7 +213,7 @@ def check_vocabularies(config: config_lib.Config) -> None:
         sha256, theirs = found
         named = f"{setting}={path!r}"
         if not section.vocab.startswith("train:"):
-            vocabulary = planning.load_vocabulary(planning.Settings.of(section, config.seed))
+            vocabulary = planning.load_vocabulary(planning.DataSettings.of(section, config.seed))
             _check_init_vocabulary(named, init, sha256, vocabulary, theirs)
         elif theirs is None and (where := _of_other_text(path, section)):
             raise config_lib.ConfigError(

@@ -33,7 +33,7 @@ VOCABULARY = "vocab"
 class RunData:
     """Which data a run needs: how its rows are made, and where they are looked for."""
 
-    settings: planning.Settings  # those of the rows of the first stage
+    settings: planning.DataSettings  # those of the rows of the first stage
     lengths: tuple[int, ...]  # tokens per row of each stage
     root: str  # the folder of prepared data, with one folder in it per hash of settings
     workdir: str  # '' if there is none
@@ -43,7 +43,7 @@ class RunData:
     def of(cls, config: config_lib.Config, workdir: str) -> "RunData":
         """The data of a run with these settings in this workdir."""
         return cls(
-            settings=planning.Settings.of(config.data, config.seed),
+            settings=planning.DataSettings.of(config.data, config.seed),
             lengths=tuple(stage.sequence_length for stage in stages.of(config)),
             root=staging.local(config.data.dir) or os.path.join(workdir, staging.DATA),
             workdir=workdir,

@@ -171,7 +171,7 @@ if settings["workers"] > 1:
     worker_pool.Workers.each = dying_each
 else:
     safe_files.write = dying_write
-preparation.prepare(planning.Settings(**settings), root)
+preparation.prepare(planning.DataSettings(**settings), root)
 """
 
 

@@ -120,7 +120,7 @@ class Dies:
         if self.count == units:
             os.kill(os.getpid(), signal.SIGKILL)
 preparation.prepare(
-    planning.Settings(**settings), root, print, Dies(), executor=ray_workers.making(address)
+    planning.DataSettings(**settings), root, print, Dies(), executor=ray_workers.making(address)
 )
 """
 

@@ -190,7 +190,7 @@ def test_a_part_within_a_file_may_have_no_record_with_the_field(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text("".join(f'{{"{name}": "a"}}\n' for name in names))
     found = [
-        list(text_files.documents(str(path), text.Options(), {}, [text_files.Part(*block)]))
+        list(text_files.documents(str(path), text.Options(), {}, [text_files.FilePart(*block)]))
         for block in text_files.blocks(str(path), text.Options(), {}).tolist()
     ]
     assert found == [["a"] * 256, [""] * 256, ["a"] * 10]
@@ -271,7 +271,7 @@ def test_prose_is_what_a_docstring_says_in_sentences():
 
 
 def test_the_topics_alone_are_thousands_of_words_and_always_the_same():
-    topics = builtin.Part(builtin.TOPICS)
+    topics = builtin.CorpusPart(builtin.TOPICS)
     found = list(topics.documents())
     assert found == list(topics.documents())
     lines = [line for document in found for line in document.split("\n")]

@@ -141,7 +141,7 @@ def test_the_blocks_of_a_file_hold_its_documents_whatever_its_lines_are(
         expected = list(text_files.documents(str(path), options, whole))
         blocks = text_files.blocks(str(path), options, collections.Counter())
         found = [
-            list(text_files.documents(str(path), options, by_block, [text_files.Part(*block)]))
+            list(text_files.documents(str(path), options, by_block, [text_files.FilePart(*block)]))
             for block in blocks.tolist()
         ]
         assert sum(found, []) == expected, lines
@@ -171,7 +171,7 @@ def test_a_line_of_a_later_block_is_named_by_its_number_in_the_file(tmp_path, mo
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a"}\n\n{"text": "b"}\n{"text": "c"}\n{"text": "d"\n')
     _, second = text_files.blocks(str(path), text.Options(), collections.Counter()).tolist()
-    parts = [text_files.Part(*second)]
+    parts = [text_files.FilePart(*second)]
     with pytest.raises(ValueError, match="a.jsonl, line 5: not JSON"):
         list(text_files.documents(str(path), text.Options(), collections.Counter(), parts))
 
@@ -307,7 +307,7 @@ def test_a_part_may_have_a_larger_share_of_nul_bytes_than_the_file(tmp_path, mon
     path.write_text("a\0\0\0\0\0\0\n\nb\0\0\0\0\0\0\n\n" + "the cat\n\n" * 9000)
     first, *_ = text_files.blocks(str(path), text.Options(), collections.Counter()).tolist()
     found = text_files.documents(
-        str(path), text.Options(), collections.Counter(), [text_files.Part(*first)]
+        str(path), text.Options(), collections.Counter(), [text_files.FilePart(*first)]
     )
     assert [document.strip("\0") for document in found] == ["a", "b"]
 

@@ -83,7 +83,7 @@ def test_frozen_layers_and_what_is_below_have_no_rate(frozen, layers, embeddings
      (24, 1024, 5e-5, 0.9), (24, 768, 5e-5, 0.9)],
 )  # fmt: skip
 def test_sizes_have_their_published_rates(layers, width, rate, decay):
-    assert rates.published(layers, width) == rates.Published(rate, decay)
+    assert rates.published(layers, width) == rates.PublishedRecipe(rate, decay)
 
 
 def test_the_rate_warms_up_while_it_falls():

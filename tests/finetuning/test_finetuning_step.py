@@ -133,7 +133,7 @@ def test_frozen_layers_and_what_is_below_keep_every_bit(frozen, place, kept):
     """Of two layers. Moments stay 0, and weights do not decay."""
     begun, state, _ = trained(with_encoder(DROPPING, frozen_layers=frozen, norm_place=place))
     before, after = odd.flat(begun.params), odd.flat(state.params)
-    moments = odd.flat(optax.tree.get(state.moments, "mu"))
+    moments = odd.flat(optax.tree.get(state.opt_state, "mu"))
     for path, x in after.items():
         part = path.removeprefix("discriminator/").removeprefix("encoder/").split("/")[0]
         layered = part in ("attention", "feed_forward")

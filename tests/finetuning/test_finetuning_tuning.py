@@ -26,7 +26,7 @@ def counting(seen):
             real = batch["weight"][seed] > 0
             seen[seed] += np.asarray(batch["label"][seed])[np.asarray(real)].tolist()
         params = jax.tree.map(lambda x: x + 1, state.params)
-        after = tuning_step.State(params, state.moments, state.step + 1, state.skipped)
+        after = tuning_step.State(params, state.opt_state, state.step + 1, state.skipped)
         return after, jnp.array([10.0, 20.0]) + float(params["x"][0, 0])
 
     return types.SimpleNamespace(update=update, rows=jax.devices()[0])

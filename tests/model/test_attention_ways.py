@@ -50,7 +50,8 @@ def interpreted(monkeypatch):
     made = functools.partial(splash_attention.make_splash_mha, interpret=True)
     monkeypatch.setattr(splash_attention, "make_splash_mha", made)
     for kernel in (fused_attention, blockwise_attention, residual_norm):
-        monkeypatch.setattr(kernel, "Form", functools.partial(kernel.Form, interpret=True))
+        interpreted = functools.partial(kernel.KernelSettings, interpret=True)
+        monkeypatch.setattr(kernel, "KernelSettings", interpreted)
 
 
 DOCUMENTS = [  # (document, tokens) along a row of 384: three blocks of 128
@@ -196,8 +197,8 @@ def test_the_size_of_blocks_changes_nothing(held, step, backward):
     drawn_BHLM = jax.random.bits(jax.random.key(0), (1, 2, 128, 128), jnp.uint8)
 
     def with_blocks(**given):
-        form = blockwise_attention.Form(drop_below=26, interpret=True, **given)
-        attend = functools.partial(blockwise_attention.attend, form)
+        settings = blockwise_attention.KernelSettings(drop_below=26, interpret=True, **given)
+        attend = functools.partial(blockwise_attention.attend, settings)
         return value_and_gradients(
             lambda x: attend(x, documents_BL, drawn_BHLM), [joined_BL3HK], direction
         )

@@ -24,8 +24,8 @@ TRUNK = dict(positions="learned", norm_place="post", norm_kind="layer", biases=T
     ],
 )
 def test_values_and_gradients_are_those_of_plain_operations(width, bits, dropout, monkeypatch):
-    made = functools.partial(residual_norm.Form, interpret=True)
-    monkeypatch.setattr(residual_norm, "Form", made)
+    made = functools.partial(residual_norm.KernelSettings, interpret=True)
+    monkeypatch.setattr(residual_norm, "KernelSettings", made)
     draw = np.random.default_rng(0)
     before_BLD, branch_BLD, direction_BLD = (
         jnp.array(draw.standard_normal((2, 64, width)), jnp.float32) for _ in range(3)

@@ -78,14 +78,14 @@ def program(of, evaluation=False):
             lanes["ids"], lanes["marks"], row_B, tiny_networks.VOCABULARY.pad_id
         )
         keys = streams.keys(jax.random.key(0), 0, row_B, dropout=False)
-        knobs, handed_on = objective.knobs(progress), None
+        knobs, handover = objective.knobs(progress), None
         if evaluation:
             probe = unigram_probe.of(jax.random.key(0), row_B, jnp.ones(128))
             return objective.evaluate(params, batch, keys, knobs, probe)
 
         weights, found = objective.weights(batch, knobs), []
         for phase in objective.phases:
-            sums, measured, handed_on = phase.loss(params, batch, keys, knobs, handed_on)
+            sums, measured, handover = phase.loss(params, batch, keys, knobs, handover)
             found.append((objective.total({x: sums[x] / weights[x] for x in sums}), measured))
         return found
 

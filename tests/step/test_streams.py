@@ -56,10 +56,10 @@ def of_a_step(name):
         batch = batch_lib.from_lanes(
             lanes["ids"], lanes["marks"], row_B, tiny_networks.VOCABULARY.pad_id
         )
-        keys, handed_on = streams.keys(key, number, row_B, dropout=True), None
+        keys, handover = streams.keys(key, number, row_B, dropout=True), None
         losses = []
         for phase in learnt.phases:
-            sums, _, handed_on = phase.loss(params, batch, keys, learnt.knobs(0.5), handed_on)
+            sums, _, handover = phase.loss(params, batch, keys, learnt.knobs(0.5), handover)
             losses.append(sums)
         return losses
 

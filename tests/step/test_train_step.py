@@ -37,9 +37,9 @@ class Pull:
     def phases(self):
         return (Phase("joint", self.pulled, ("generator", "discriminator")),)
 
-    def pulled(self, params, batch, keys, knobs, handed_on):
+    def pulled(self, params, batch, keys, knobs, handover):
         sums = {"gen": knobs["force"] * (params["generator"]["w"] + params["discriminator"]["w"])}
-        return sums, {"gen_loss": metrics.pair(sums["gen"], jnp.ones(()))}, handed_on
+        return sums, {"gen_loss": metrics.pair(sums["gen"], jnp.ones(()))}, handover
 
 
 class PullInTurn(Pull):
@@ -52,10 +52,10 @@ class PullInTurn(Pull):
             for part in ("generator", "discriminator")
         )
 
-    def loss_of(self, part, params, batch, keys, knobs, handed_on):
+    def loss_of(self, part, params, batch, keys, knobs, handover):
         force = knobs["force"] if part == "discriminator" else 1.0
         sums = {"gen": force * params[part]["w"]}
-        return sums, {"gen_loss": metrics.pair(sums["gen"], jnp.ones(()))}, handed_on
+        return sums, {"gen_loss": metrics.pair(sums["gen"], jnp.ones(()))}, handover
 
 
 def pulled(

@@ -42,7 +42,7 @@ def text_settings(source: str, vocab: str, length: int, **changes):
 
     data, seed = load_config("base").data, changes.pop("seed", 0)
     data.update({"source": source, "vocab": vocab, "sequence_length": length} | changes)
-    return planning.Settings.of(data, seed)
+    return planning.DataSettings.of(data, seed)
 
 
 def small_run(source: str, data_dir: str, **overrides):

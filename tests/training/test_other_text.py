@@ -47,7 +47,7 @@ def run(workdir):
 @pytest.fixture(scope="module")
 def heldout(corpus, run, tmp_path_factory):
     """The documents that the run held out, as a file."""
-    settings = planning.Settings.of(run.config.data, run.config.seed)
+    settings = planning.DataSettings.of(run.config.data, run.config.seed)
     below = int(settings.heldout_fraction * 2**64)
     documents = corpus.read_text().strip().split("\n\n")
     kept = [document for document in documents if tokenising.document_hash(document)[0] < below]

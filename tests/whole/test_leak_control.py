@@ -32,7 +32,7 @@ def test_nothing_but_the_text_tells_replaced_tokens_apart(name, tmp_path):
     config.optimizer.learning_rate = 3e-3  # nothing to learn but frequencies: learn them well
     config.evaluation.rows = 2048
     parsed = config_lib.parse(config)
-    settings = planning.Settings.of(parsed.data, parsed.seed)
+    settings = planning.DataSettings.of(parsed.data, parsed.seed)
     ordered = preparation.prepare(settings, str(tmp_path / "ordered"))
     shutil.copytree(tmp_path / "ordered", tmp_path / "shuffled")
     shuffled = ordered.replace("ordered", "shuffled")

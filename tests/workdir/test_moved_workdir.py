@@ -138,7 +138,7 @@ def begun(workdir):
 def upgraded(monkeypatch):
     """upgraded() makes the builtin corpus as if a package had another version."""
     real = builtin.identity
-    monkeypatch.setattr(builtin, "parts", lambda: [builtin.Part(builtin.TOPICS)])
+    monkeypatch.setattr(builtin, "parts", lambda: [builtin.CorpusPart(builtin.TOPICS)])
 
     def upgrade():
         monkeypatch.setattr(builtin, "identity", lambda: [*real(), ("numpy 99.0", 0)])

@@ -25,7 +25,7 @@ _OURS, _CONTROL, _FAILED = "second", "first", "bad"
 
 
 @dataclasses.dataclass(frozen=True)
-class _Line:
+class _Curve:
     """A curve of one seed, or the median of all."""
 
     x: np.ndarray
@@ -43,7 +43,7 @@ class _Panel:
     title: str
     unit: str
     metric: str  # '' for the loss
-    lines: Sequence[_Line]
+    curves: Sequence[_Curve]
     guess: float | None = None
 
 
@@ -66,24 +66,24 @@ def _panels(task: run_results.TaskResult) -> list[_Panel]:
         (seed.seed, [(p.step, p.scores[task.main]) for p in seed.curve if task.main in p.scores])
         for seed in task.seeds
     ]
-    lines = _lines(task, scored)
-    if lines:
+    curves = _curves(task, scored)
+    if curves:
         split = task.splits[0] if task.splits else "dev"
         guess = task.baseline(split, task.main)
         unit = f"{task.main} on {split}"
-        panels.append(_Panel(f"{task.task}: score", unit, task.main, lines, guess))
+        panels.append(_Panel(f"{task.task}: score", unit, task.main, curves, guess))
 
     losses = [
         (seed.seed, [(p.step, p.loss) for p in seed.curve if p.loss is not None])
         for seed in task.seeds
     ]
-    lines = _lines(task, losses)
-    if lines:
-        panels.append(_Panel(f"{task.task}: training loss", "loss", "", lines))
+    curves = _curves(task, losses)
+    if curves:
+        panels.append(_Panel(f"{task.task}: training loss", "loss", "", curves))
     return panels
 
 
-def _lines(task: run_results.TaskResult, runs) -> list[_Line]:
+def _curves(task: run_results.TaskResult, runs) -> list[_Curve]:
     """One line per seed, and their median if all of them reported at the same steps.
 
     Args:
@@ -93,34 +93,34 @@ def _lines(task: run_results.TaskResult, runs) -> list[_Line]:
     runs = [(seed, np.array(points, float).T) for seed, points in runs if points]
 
     named = {seed for seed, _ in task.warnings}
-    lines = []
+    curves = []
     for seed, (x, y) in runs:
         alone = len(runs) == 1
         colour = _FAILED if seed in named else _OURS
         label = f"seed {seed}" if seed in named and not alone else ""
-        lines.append(_Line(x, y, colour, "median" if alone else "seed", f"seed {seed}", label))
+        curves.append(_Curve(x, y, colour, "median" if alone else "seed", f"seed {seed}", label))
 
     together = len(runs) > 1 and all(np.array_equal(x, runs[0][1][0]) for _, (x, _) in runs)
     if together:
         median = np.median([y for _, (_, y) in runs], axis=0)
-        lines.append(_Line(runs[0][1][0], median, _OURS, "median", "median", "median"))
-    return lines
+        curves.append(_Curve(runs[0][1][0], median, _OURS, "median", "median", "median"))
+    return curves
 
 
 def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str], scale: str) -> None:
     """One chart of curves, with the baseline if it is near them."""
     drawing.frame(axes, palette)
     axes.grid(axis="y", color=palette["grid"], linewidth=0.8)
-    for line in panel.lines:
-        thick = line.look == "median"
+    for curve in panel.curves:
+        thick = curve.look == "median"
         axes.plot(
-            line.x, line.y, color=palette[line.colour], linewidth=2 if thick else 0.9,
-            alpha=1 if thick or line.colour == _FAILED else 0.5,
-            marker="o" if len(line.x) == 1 else None, markersize=5, clip_on=False,
+            curve.x, curve.y, color=palette[curve.colour], linewidth=2 if thick else 0.9,
+            alpha=1 if thick or curve.colour == _FAILED else 0.5,
+            marker="o" if len(curve.x) == 1 else None, markersize=5, clip_on=False,
         )  # fmt: skip
 
     # A baseline far from all curves would squeeze them, so it is left out.
-    values = np.concatenate([line.y for line in panel.lines])
+    values = np.concatenate([curve.y for curve in panel.curves])
     low, high = drawing.room_around(values.min(), values.max())
     room = 0.08 * (high - low) or 0.05 * abs(high) or 0.05
     guess = panel.guess
@@ -132,7 +132,10 @@ def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str], scale: str) ->
 
     axes.yaxis.set_major_locator(ticker.MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
     drawing.value_ticks(axes.yaxis, _unit(panel.metric))
-    first, end = min(line.x[0] for line in panel.lines), max(line.x[-1] for line in panel.lines)
+    first, end = (
+        min(curve.x[0] for curve in panel.curves),
+        max(curve.x[-1] for curve in panel.curves),
+    )
     drawing.along(axes, scale, first, end, "steps", palette)
     _label_ends(axes, panel, palette)
 
@@ -144,17 +147,17 @@ def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str], scale: str) ->
 
 def _label_ends(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
     """Name and last value of the thick line and of the seeds that have a name."""
-    named = [line for line in panel.lines if line.label or line.look == "median"]
+    named = [curve for curve in panel.curves if curve.label or curve.look == "median"]
     if not named:
         return
 
-    ends = [(line.x[-1], line.y[-1]) for line in named]
+    ends = [(curve.x[-1], curve.y[-1]) for curve in named]
     heights = axes.transAxes.inverted().transform(axes.transData.transform(ends))[:, 1]
-    for line, height in zip(named, drawing.spread(np.clip(heights, 0, 1), 0.1)):
-        words = f"{line.label} {_short(panel, line.y[-1])}".strip()
+    for curve, height in zip(named, drawing.spread(np.clip(heights, 0, 1), 0.1)):
+        words = f"{curve.label} {_short(panel, curve.y[-1])}".strip()
         axes.text(
             1.02, height, words, transform=axes.transAxes, fontsize=8.5, va="center",
-            color=palette[line.colour], fontweight="bold" if line.look == "median" else "normal",
+            color=palette[curve.colour], fontweight="bold" if curve.look == "median" else "normal",
             parse_math=False,
         )  # fmt: skip
 
@@ -270,7 +273,7 @@ def _curve_chart(panel: _Panel) -> charts.Chart:
         (6.2, 2.6),
         (0.085, 0.17, 0.74, 0.59),
         lambda axes, scale: _draw_curves(axes, panel, drawing.STAND_INS, scale),
-        [charts.Curve(line.name, line.colour, line.x, line.y) for line in panel.lines],
+        [charts.Curve(curve.name, curve.colour, curve.x, curve.y) for curve in panel.curves],
         along="step",
         unit=_unit(panel.metric),
     )

@@ -32,17 +32,21 @@ _LAST_NORM = re.compile(r"(^|/)encoder/norm/")
 
 
 @dataclasses.dataclass(frozen=True)
-class Published:
+class PublishedRecipe:
     """The fine-tuning settings that the paper gives for one model size."""
 
     learning_rate: float
     layer_decay: float
 
 
-SMALL, BASE, LARGE = Published(3e-4, 0.8), Published(1e-4, 0.8), Published(5e-5, 0.9)
+SMALL, BASE, LARGE = (
+    PublishedRecipe(3e-4, 0.8),
+    PublishedRecipe(1e-4, 0.8),
+    PublishedRecipe(5e-5, 0.9),
+)
 
 
-def published(layers: int, width: int) -> Published:
+def published(layers: int, width: int) -> PublishedRecipe:
     """The paper's settings for an encoder: width 256 is small, 12 layers of width 768 are base.
 
     A size in between takes the settings of the next larger one, whose rate is lower.

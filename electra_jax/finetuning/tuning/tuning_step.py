@@ -56,7 +56,7 @@ class State:
     """What a step changes. Outside of the step every leaf has Z as its first dimension."""
 
     params: dict  # embeddings, discriminator, head
-    moments: Any
+    opt_state: Any
     step: jax.Array  # int32
     skipped: jax.Array  # int32, steps not applied because loss or gradient was not finite
 
@@ -160,8 +160,8 @@ def _update(setup, state, batch, course, key):
     """One step of one seed. A loss or gradient that is not finite changes only the counts."""
     gradients, mean = _gradients(setup, state, batch, key)
     good = jnp.isfinite(mean) & jnp.isfinite(optax.tree.norm(gradients))
-    updates, moments = _optimizer(setup).update(
-        gradients, state.moments, state.params, applied=good
+    updates, opt_state = _optimizer(setup).update(
+        gradients, state.opt_state, state.params, applied=good
     )
 
     rate = rates.rate(state.step, **course)
@@ -172,7 +172,7 @@ def _update(setup, state, batch, course, key):
     )
 
     skipped = state.skipped + (~good).astype(jnp.int32)
-    return State(params, moments, state.step + 1, skipped), mean
+    return State(params, opt_state, state.step + 1, skipped), mean
 
 
 def _gradients(setup, state, batch, key):
