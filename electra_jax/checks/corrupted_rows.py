@@ -217,8 +217,8 @@ def padding_changes_nothing(config: config_lib.Config, seed: int) -> Result:
         keys = tiny_networks.keys(seed, 0, batch)
         played = objective.play(params, batch, keys, knobs)
         sums, _ = objective.loss(params, batch, keys, knobs)
-        weights = objective.weights(batch, knobs)
-        return played, {term: sums[term] / weights[term] for term in sums}
+        denominators = objective.denominators(batch, knobs)
+        return played, {term: sums[term] / denominators[term] for term in sums}
 
     (short, losses), (long, padded_losses) = (
         jax.device_get(tiny_networks.jit(lambda of=of: step(of))()) for of in (lanes, padded)

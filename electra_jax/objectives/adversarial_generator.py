@@ -64,10 +64,10 @@ class AdversarialGenerator(rtd.ReplacedTokenDetection):
         baseline = networks.init_gate(self.networks, streams.stream(key, "baseline"))
         return params | {"generator": params["generator"] | {"baseline": baseline}}
 
-    def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
+    def denominators(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
         """Policy and baseline are means over slots, the discriminator's loss over all tokens."""
-        weights = super().weights(batch, knobs)
-        return {"policy": weights["gen"], "baseline": weights["gen"], "disc": weights["disc"]}
+        of = super().denominators(batch, knobs)
+        return {"policy": of["gen"], "baseline": of["gen"], "disc": of["disc"]}
 
     def loss(
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict

@@ -37,7 +37,7 @@ class AllTokensMLM(replace_mlm.ReplaceMLM):
         """All of them: the main network predicts every token."""
         return length
 
-    def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
+    def denominators(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
         """The generator's loss is a mean over slots, the main network's over all tokens."""
         return {
             "gen": self.count(batch, knobs).sum().astype(jnp.float32),

@@ -49,7 +49,7 @@ class Electric(rtd.ReplacedTokenDetection):
         """All of them: the towers score every token."""
         return length
 
-    def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
+    def denominators(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
         """Both losses are means over all words."""
         del knobs
         words = self._words(batch).sum().astype(jnp.float32)

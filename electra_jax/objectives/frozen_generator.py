@@ -37,9 +37,9 @@ class FrozenGenerator(rtd.ReplacedTokenDetection):
         """Forward operations of a row of `length` tokens."""
         return dataclasses.replace(super().flops(length), generator_passes=1)
 
-    def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
+    def denominators(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
         """How many tokens the loss is a mean over."""
-        return {"disc": super().weights(batch, knobs)["disc"]}
+        return {"disc": super().denominators(batch, knobs)["disc"]}
 
     def loss(
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict

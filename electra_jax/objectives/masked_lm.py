@@ -40,7 +40,7 @@ class MaskedLM(Objective):
         """Forward operations of a row of `length` tokens."""
         return accounting.prediction(self.networks, length, self.slots)
 
-    def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
+    def denominators(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
         """How many slots the loss is a mean over."""
         return {"mlm": self.count(batch, knobs).sum().astype(jnp.float32)}
 

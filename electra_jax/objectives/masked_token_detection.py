@@ -19,7 +19,7 @@ from electra_jax.objectives import replaced_token_detection as rtd
 class MaskedTokenDetection(rtd.ReplacedTokenDetection):
     """Replaced-token detection with the discriminator's loss at the chosen slots only."""
 
-    def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
+    def denominators(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
         """Both losses are means over the chosen slots."""
         count = self.count(batch, knobs).sum().astype(jnp.float32)
         return {"gen": count, "disc": count}

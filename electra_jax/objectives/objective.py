@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every objective is: settings, phases, and the functions that a training step calls.
 
-    init(key) -> params                        only the subtrees that the objective needs
-    knobs(progress) -> {name: value}           what changes during a run: mask rate, temperature
-    weights(batch, knobs) -> {term: weight}    from the ids of the whole batch, before any gradient
+    init(key) -> params                          only the subtrees that the objective needs
+    knobs(progress) -> {name: value}             what changes in a run: mask rate, temperature
+    denominators(batch, knobs) -> {term: count}  from the ids of a whole batch, before any gradient
     loss(params, batch, keys, knobs) -> ({term: sum}, metrics)
-    phases                                     where there are several losses: each with a
-                                                   loss(params, batch, keys, knobs, handover)
-                                                   -> ({term: sum}, metrics, handover)
-    total(means) -> scalar                     from {term: sum / weight}
-    play(params, batch, keys, knobs)           everything that happened to a batch, to be shown
+    phases                                       where there are several losses: each with a
+                                                     loss(params, batch, keys, knobs, handover)
+                                                     -> ({term: sum}, metrics, handover)
+    total(means) -> scalar                       from {term: sum / denominator}
+    play(params, batch, keys, knobs)             everything that happened to a batch, to be shown
     evaluate(params, batch, keys, knobs, probe) -> metrics
-    flops(length)                              of one row, by part
-    token_scores, masked_scores, detects       how natural a text is, see `scoring.py`
+    flops(length)                                of one row, by part
+    token_scores, masked_scores, detects         how natural a text is, see `scoring.py`
 
 Operations that objectives share are defined here: choosing slots, masking them, and running a
 function of rows on the devices that hold the rows.
@@ -113,7 +113,7 @@ class Objective(abc.ABC):
         """Returns fresh parameters."""
 
     @abc.abstractmethod
-    def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
+    def denominators(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
         """How many slots or tokens the loss of each term is a mean over."""
 
     @abc.abstractmethod

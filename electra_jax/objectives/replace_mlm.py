@@ -36,7 +36,7 @@ class ReplaceMLM(rtd.WithGenerator):
         predicted = accounting.prediction(self.networks, length, self.slots)
         return accounting.with_generator(predicted, self.networks, length, self.slots)
 
-    def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
+    def denominators(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
         """Both losses are means over the chosen slots."""
         count = self.count(batch, knobs).sum().astype(jnp.float32)
         return {"gen": count, "mlm": count}

@@ -113,8 +113,8 @@ class ReplacedTokenDetection(WithGenerator):
     ) -> tuple[dict[str, jax.Array], metrics.Sums]:
         """Both losses as sums, and the metrics.
 
-        The step divides each sum by its weight and adds them up:
-        L = gen_weight gen / weights["gen"] + disc_weight disc / weights["disc"].
+        The step divides each sum by its denominator and adds them up:
+        L = gen_weight gen / denominators["gen"] + disc_weight disc / denominators["disc"].
         """
         made = self.generate(params, batch, keys, knobs)
         detected = self.discriminate(params, batch, made, keys)
@@ -128,12 +128,12 @@ class ReplacedTokenDetection(WithGenerator):
     def disc_loss_mask(self, batch: batch_lib.Batch, detected: Detected) -> jax.Array:
         """The tokens that L_Disc is a mean over: all of them, [CLS] and [SEP] included.
 
-        An objective that overrides this overrides the weight `disc` too.
+        An objective that overrides this overrides the denominator `disc` too.
         """
         del detected
         return batch.real_BL
 
-    def weights(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
+    def denominators(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
         """L_MLM is a mean over the used slots, L_Disc over all tokens."""
         return {
             "gen": self.count(batch, knobs).sum().astype(jnp.float32),

@@ -4,7 +4,7 @@
     state, lanes -> Batch -> for each phase: losses, gradients, verdict, update -> state, measured
 
 `make_update` returns the function, `compile_update` jits it over a mesh and donates the state.
-Losses are sums over the whole batch, divided by weights that are known before any gradient. So the
+Losses are sums over the whole batch, divided by counts that are known before any gradient. So the
 number of micro-batches, devices and processes changes nothing but the order of additions. A step
 whose loss or gradient is not finite changes neither parameters nor optimizer and is counted as
 skipped. A step whose gradient norm is a spike changes nothing either, if `Extras` asks for that,
@@ -88,11 +88,11 @@ def state_of(
     extras: Extras = Extras(),
 ) -> TrainState:
     """The state at step 0 with the given parameters."""
-    moments = {phase.name: optimizer.init(phase.trained(params)) for phase in objective.phases}
+    opt_states = {phase.name: optimizer.init(phase.trained(params)) for phase in objective.phases}
     counter, zero = jnp.zeros((2,), jnp.uint32), jnp.zeros((), jnp.int32)
     return TrainState(
         params=params,
-        optimizer=_packed(moments),
+        optimizer=_packed(opt_states),
         step=zero,
         rows_seen=counter,
         tokens_seen=counter,
@@ -122,7 +122,7 @@ class _StepInputs(NamedTuple):
     key: jax.Array
     step: jax.Array
     knobs: dict
-    weights: dict[str, jax.Array]  # of the terms, over the whole batch
+    denominators: dict[str, jax.Array]  # of the terms, over the whole batch
     limits: dict[str, jax.Array]  # of the checks
 
 
@@ -172,8 +172,8 @@ def make_update(
         batch = _batch(state, lanes, pad_id)
         spent = progress(state)
         knobs = objective.knobs(spent)
-        weights, limits = objective.weights(batch, knobs), _limits(state, extras)
-        given = _StepInputs(batch, key, state.step, knobs, weights, limits)
+        denominators, limits = objective.denominators(batch, knobs), _limits(state, extras)
+        given = _StepInputs(batch, key, state.step, knobs, denominators, limits)
         learning_rate = rate(state.step, spent)
 
         # Each phase computes the gradients of its losses and updates the parameters that it trains.
@@ -259,7 +259,7 @@ def _run_phase(
     loss_sums, gradients, metric_sums, handover = _gradients(
         objective, phase, before.params, given, before.handover, split
     )
-    means = _means(loss_sums, given.weights)
+    means = _means(loss_sums, given.denominators)
 
     squares = _with_squares(before.squares, gradients)
     by_part = _norms(squares)
@@ -267,7 +267,7 @@ def _run_phase(
     checks = before.checks | {f"{term}_loss": mean for term, mean in means.items()} | by_part
     finite, applied = _verdict(checks, norm, given.limits)
 
-    params, moments = _updated(
+    params, opt_state = _updated(
         optimizer,
         phase,
         gradients,
@@ -278,7 +278,7 @@ def _run_phase(
     )
     return _StepCarry(
         params=params,
-        opt_states=before.opt_states | {phase.name: moments},
+        opt_states=before.opt_states | {phase.name: opt_state},
         losses=(*before.losses, objective.total(means)),
         metric_sums=before.metric_sums | metric_sums,
         checks=checks,
@@ -307,7 +307,7 @@ def _gradients(
         loss_sums, metric_sums, handover = phase.loss(
             rest | trained, batch, keys, given.knobs, handover
         )
-        total = objective.total(_means(loss_sums, given.weights))
+        total = objective.total(_means(loss_sums, given.denominators))
         return total, (loss_sums, metric_sums, handover)
 
     of_batch = _of_whole_batch if split.accumulation == 1 else _of_micro_batches
@@ -351,17 +351,17 @@ def _of_micro_batches(loss, trained, rest, batch, handover, split):
     return groups.summed(loss_sums), gradients, groups.summed(metric_sums), handover
 
 
-def _means(loss_sums, weights):
+def _means(loss_sums, denominators):
     """{term: mean loss}, from sums over the whole batch or a part of it."""
-    return {term: x / jnp.maximum(weights[term], 1) for term, x in loss_sums.items()}
+    return {term: x / jnp.maximum(denominators[term], 1) for term, x in loss_sums.items()}
 
 
-def _updated(optimizer, phase, gradients, params, moments, learning_rate, applied):
-    """(all parameters, the phase's moments) after the update; both unchanged if not applied."""
+def _updated(optimizer, phase, gradients, params, opt_state, learning_rate, applied):
+    """(parameters, optimizer state of the phase) after the update; as before if not applied."""
     trained = phase.trained(params)
-    updates, moments = optimizer.update(gradients, moments, trained, applied=applied)
+    updates, opt_state = optimizer.update(gradients, opt_state, trained, applied=applied)
     moved = jax.tree.map(lambda p, u: p - learning_rate * u, trained, updates)
-    return params | _where(applied, moved, trained), moments
+    return params | _where(applied, moved, trained), opt_state
 
 
 def _with_squares(squares, gradients):
@@ -427,14 +427,14 @@ def _once(value):
     return jnp.stack([value.astype(jnp.float32), jnp.float32(1)])
 
 
-def _packed(moments):
+def _packed(opt_states):
     """The optimizer state in the form of checkpoints: the only one itself, two as a dict."""
-    return moments if len(moments) > 1 else next(iter(moments.values()))
+    return opt_states if len(opt_states) > 1 else next(iter(opt_states.values()))
 
 
-def _unpacked(phases, moments):
+def _unpacked(phases, opt_states):
     """{name of the phase: optimizer state}, the inverse of `_packed`."""
-    return dict(moments) if len(phases) > 1 else {phases[0].name: moments}
+    return dict(opt_states) if len(phases) > 1 else {phases[0].name: opt_states}
 
 
 def _where(condition, new, old):

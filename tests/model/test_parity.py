@@ -32,13 +32,13 @@ def test_the_whole_gradient_agrees(shape):
     batch = odd.batch(hugging_face.IDS_BL, hugging_face.MARKS_BL)
     keys = streams.keys(jax.random.key(0), 0, batch.row_B, dropout=True)
     knobs = objective.knobs(0)
-    weights = objective.weights(batch, knobs)
+    denominators = objective.denominators(batch, knobs)
 
     @odd.jit
     def gradients(params):
         def total(params):
             sums, _ = objective.loss(params, batch, keys, knobs)
-            return objective.total({term: sums[term] / weights[term] for term in sums})
+            return objective.total({term: sums[term] / denominators[term] for term in sums})
 
         return jax.value_and_grad(total)(params), objective.play(params, batch, keys, knobs)
 

@@ -158,7 +158,7 @@ def test_the_step_line_and_the_evaluation_are_about_the_same_tokens(stepped, nam
 def test_each_term_is_a_mean_over_its_weight(stepped, name):
     _, _, measured = stepped[name]
     batch, objective = odd.batch(), make(name)
-    expected = objective.weights(batch, objective.knobs(0.0))
+    expected = objective.denominators(batch, objective.knobs(0.0))
     for term in objective.terms:
         assert measured.metric_sums[f"{term}_loss"][1] == expected[term]
 
@@ -312,14 +312,14 @@ def test_the_discriminators_phase_reads_the_tables_after_the_generators_step():
 
     def generator_loss(trained):
         sums, _, made = objective.generator_loss(params | trained, batch, keys(batch), knobs, None)
-        return sums["gen"] / objective.weights(batch, knobs)["gen"], made
+        return sums["gen"] / objective.denominators(batch, knobs)["gen"], made
 
     trained = {part: params[part] for part in ("embeddings", "generator")}
     gradients, made = odd.jit(jax.grad(generator_loss, has_aux=True))(trained)
     updates, _ = adam.update(gradients, adam.init(trained), trained)
     after = params | jax.tree.map(lambda p, u: p - rate * u, trained, updates)
     sums, _, _ = objective.discriminator_loss(after, batch, keys(batch), knobs, made)
-    expected = sums["disc"] / objective.weights(batch, knobs)["disc"]
+    expected = sums["disc"] / objective.denominators(batch, knobs)["disc"]
     assert measured.checks["disc_loss"] == pytest.approx(float(expected), rel=1e-4)
 
 

@@ -83,10 +83,10 @@ def program(of, evaluation=False):
             probe = unigram_probe.of(jax.random.key(0), row_B, jnp.ones(128))
             return objective.evaluate(params, batch, keys, knobs, probe)
 
-        weights, found = objective.weights(batch, knobs), []
+        denominators, found = objective.denominators(batch, knobs), []
         for phase in objective.phases:
             sums, measured, handover = phase.loss(params, batch, keys, knobs, handover)
-            found.append((objective.total({x: sums[x] / weights[x] for x in sums}), measured))
+            found.append((objective.total({x: sums[x] / denominators[x] for x in sums}), measured))
         return found
 
     return run, (params, lanes, jnp.float32(0.5))

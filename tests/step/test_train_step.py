@@ -27,7 +27,7 @@ class Pull:
     def knobs(self, progress):
         return {"force": jnp.where(jnp.round(progress * 10) == 3, self.force, 1.0)}
 
-    def weights(self, batch, knobs):
+    def denominators(self, batch, knobs):
         return {"gen": jnp.float32(1)}
 
     def total(self, means):
