@@ -31,7 +31,7 @@ import ml_collections
 from benchmarks import equal_compute_blocks, fine_tuned, frozen_encoder, kept_runs
 from electra_jax import config as config_lib
 from electra_jax.checks import finished_runs
-from electra_jax.host import causes
+from electra_jax.host import error_causes
 from electra_jax.report import drawing
 from electra_jax.speed import flops_figures
 from electra_jax.workdir import prepared_data, saved_config
@@ -265,7 +265,7 @@ def finished_run(asked: config_lib.Config, folder: str) -> finished_runs.Finishe
     """The run of these settings, trained to its end first. SystemExit where it was stopped."""
     try:
         return finished_runs.FinishedRun.of(asked, folder)
-    except causes.MayPass as stopped:
+    except error_causes.MayPass as stopped:
         raise SystemExit(str(stopped)) from None
 
 

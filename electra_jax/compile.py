@@ -26,7 +26,7 @@ from absl import flags
 
 from electra_jax import config as config_lib
 from electra_jax.cli import command, printing
-from electra_jax.speed import ahead_of_time, chips, fitting, remedies
+from electra_jax.speed import ahead_of_time, chips, remedies, topology_fit
 from electra_jax.workdir import prepared_data
 
 _TOPOLOGY = flags.DEFINE_string(
@@ -68,9 +68,9 @@ def main(config: config_lib.Config, workdir: str) -> int:
 
     made = list(remedies.trials(tree, topology, compile_, _REMEDIES.value, announce))
     if _JSON.value:
-        printing.say(json.dumps(fitting.as_json(tree, topology, made)))
+        printing.say(json.dumps(topology_fit.as_json(tree, topology, made)))
     else:
-        printing.say("\n".join(fitting.table(tree, topology, made)))
+        printing.say("\n".join(topology_fit.table(tree, topology, made)))
     return 0 if made[0].found.fits(topology.chip) else 1
 
 

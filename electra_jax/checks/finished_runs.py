@@ -19,7 +19,7 @@ import numpy as np
 from electra_jax import config as config_lib
 from electra_jax.checks import scoring
 from electra_jax.core import streams
-from electra_jax.host import causes
+from electra_jax.host import error_causes
 from electra_jax.report import writers
 from electra_jax.training import loop, run_data, trained_run
 from electra_jax.workdir import metadata
@@ -83,7 +83,7 @@ class FinishedRun:
         if not cls._is_finished(config, workdir):
             loop.train(config, workdir)
         if not cls._is_finished(config, workdir):
-            raise causes.MayPass(f"{workdir} was stopped; the same command goes on")
+            raise error_causes.MayPass(f"{workdir} was stopped; the same command goes on")
         return cls.open(config, workdir)
 
     @classmethod

@@ -14,8 +14,8 @@ on standard error; an error that is a bug keeps its traceback.
 | 2 | refused: a flag, a setting or a file must be corrected first | ends |
 | 130, 143 | ended on request, unsaved or with nothing to save: `host/signals.py` | |
 
-Of errors for the user, a ValueError is 2 unless `causes.may_pass`; an OSError or RuntimeError is 1.
-`check` and `compile` also return 1 where what they look at is not right.
+Of errors for the user, a ValueError is 2 unless `error_causes.may_pass`; an OSError or RuntimeError
+is 1. `check` and `compile` also return 1 where what they look at is not right.
 """
 
 import os
@@ -32,10 +32,10 @@ from electra_jax import config as config_lib
 from electra_jax.cli import config_flag, distributed, explanation
 from electra_jax.host import (
     buckets,
-    causes,
-    ending,
+    error_causes,
     logs,
     peers,
+    process_exit,
     processes,
     safe_files,
     signals,
@@ -109,7 +109,7 @@ def run(
     except Exception as error:  # a configuration file may raise anything
         if not (isinstance(error, _REFUSALS) or explanation.in_config_file(error, argv)):
             raise
-        away = causes.may_pass(error) or isinstance(error, buckets.BucketError)
+        away = error_causes.may_pass(error) or isinstance(error, buckets.BucketError)
         _exit(explanation.explain(error, argv), _FAILED if away else _BAD_INPUT)
 
     def work():
@@ -187,7 +187,7 @@ def _run(work: Callable[[], int | None], argv: Sequence[str]) -> None:
             code = getattr(error, "code", _INTERRUPTED)
             _print(str(error) or logs.INTERRUPTED)
         except Exception as error:
-            written = causes.written_for_user(error)
+            written = error_causes.written_for_user(error)
             if not written and peers.group() is None:
                 raise
             code = _code_of(error)
@@ -199,7 +199,7 @@ def _run(work: Callable[[], int | None], argv: Sequence[str]) -> None:
         # The others may still need this process: it ends when they do.
         if peers.group() is not None:
             peers.group().leave(code or 0)
-        ending.leave(code or (_STOPPED_CODE.value if signals.ended_early() else 0))
+        process_exit.leave(code or (_STOPPED_CODE.value if signals.ended_early() else 0))
 
     logs.show()
     app.run(guarded, argv=argv[:1], flags_parser=lambda args: args)
@@ -207,8 +207,8 @@ def _run(work: Callable[[], int | None], argv: Sequence[str]) -> None:
 
 def _code_of(error: BaseException) -> int:
     """The exit code of an error that ended the work."""
-    refused = isinstance(error, ValueError) and causes.written_for_user(error)
-    return _BAD_INPUT if refused and not causes.may_pass(error) else _FAILED
+    refused = isinstance(error, ValueError) and error_causes.written_for_user(error)
+    return _BAD_INPUT if refused and not error_causes.may_pass(error) else _FAILED
 
 
 def _exit(message: str, code: int) -> None:

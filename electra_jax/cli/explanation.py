@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from electra_jax import config as config_lib
 from electra_jax.cli import config_flag
-from electra_jax.host import causes
+from electra_jax.host import error_causes
 
 
 def explain(error: BaseException, argv: Sequence[str]) -> str:
@@ -23,7 +23,7 @@ def explain(error: BaseException, argv: Sequence[str]) -> str:
       argv: the command line.
     """
     if place := in_config_file(error, argv):
-        cause = next(cause for cause in causes.of(error) if _place(cause, argv))
+        cause = next(cause for cause in error_causes.of(error) if _place(cause, argv))
         words = cause  # a KeyError shows its text with quotes and escapes, also in another error
         while isinstance(words, KeyError | AttributeError) and words.args:
             words = words.args[0]
@@ -58,7 +58,7 @@ def in_config_file(error: BaseException, argv: Sequence[str]) -> str:
 
     ml_collections raises errors of its own from those of the file.
     """
-    return next(filter(None, (_place(cause, argv) for cause in causes.of(error))), "")
+    return next(filter(None, (_place(cause, argv) for cause in error_causes.of(error))), "")
 
 
 def _place(error, argv):

@@ -53,7 +53,7 @@ from electra_jax.data import (
     worker_pool,
 )
 from electra_jax.data import vocabulary as vocabulary_lib
-from electra_jax.host import bucket_lock, causes, lock, staging
+from electra_jax.host import bucket_lock, error_causes, lock, staging
 
 _LOCK = "prepare.lock"
 
@@ -92,8 +92,8 @@ def prepare(
 
     Raises:
       ValueError: the text or the vocabulary cannot be used, or another process is preparing the
-        same folder; a causes.MayPass if a download failed, the disk is full or a worker was killed.
-        One line, with the remedy.
+        same folder; an error_causes.MayPass if a download failed, the disk is full or a worker was
+        killed. One line, with the remedy.
     """
     plan = planning.make_plan(settings, root)
     records.fetch(plan.folder)
@@ -153,19 +153,19 @@ def _locked(folder):
 
 @contextlib.contextmanager
 def explained_failures(plan: planning.DataPlan) -> Iterator[None]:
-    """Turns a full disk or a killed worker process into a causes.MayPass of one line."""
+    """Turns a full disk or a killed worker process into a error_causes.MayPass of one line."""
     try:
         yield
     except OSError as error:
-        if not causes.disk_full(error):
+        if not error_causes.disk_full(error):
             raise
-        raise causes.MayPass(
+        raise error_causes.MayPass(
             f"no space left for {plan.folder}; free some or set data.dir, then run again: it"
             " goes on from here"
         ) from error
     except concurrent.futures.BrokenExecutor as error:
         fewer = max(1, worker_pool.worker_count(plan.settings.workers) // 2)
-        raise causes.MayPass(
+        raise error_causes.MayPass(
             "a process that prepares data was killed, most likely for memory; run again with"
             f" data.workers={fewer}: it goes on from here"
         ) from error

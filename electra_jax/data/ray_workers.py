@@ -35,7 +35,7 @@ from electra_jax.data import (
     unit_files,
     worker_pool,
 )
-from electra_jax.host import causes, extras, staging
+from electra_jax.host import error_causes, extras, staging
 
 AUTO = "auto"  # the cluster that this machine belongs to
 _LOST = 5  # times that a unit is begun again after its worker or its node was lost
@@ -272,7 +272,7 @@ def _taken(done, task):
             raise error.cause from error
         raise
     except ray.exceptions.RayError as error:
-        raise causes.MayPass(
+        raise error_causes.MayPass(
             f"the unit {task.name} was begun {_LOST + 1} times, and each time its worker or its"
             f" node was lost ({type(error).__name__}), most likely for memory; start the nodes with"
             " a smaller --num-cpus, and run again: it goes on from here"

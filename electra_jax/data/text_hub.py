@@ -24,8 +24,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from electra_jax.data import reaching
-from electra_jax.host import causes
+from electra_jax.data import servers
+from electra_jax.host import error_causes
 
 _CONVERTED = "refs/convert/parquet"
 _PAGE = 1000  # entries that the Hub lists at a time
@@ -62,7 +62,7 @@ class HubFile:
     def local_path(self) -> str:
         """Returns the file on this machine; downloads it if it is not there yet.
 
-        Raises causes.MayPass, one line, if that fails; ValueError if the Hub refuses.
+        Raises error_causes.MayPass, one line, if that fails; ValueError if the Hub refuses.
         """
         import huggingface_hub  # noqa: PLC0415 - takes 0.5 s, and only these sources need it
 
@@ -75,14 +75,14 @@ class HubFile:
                 tqdm_class=_no_bar(),
             )
         except Exception as error:  # many kinds: no network, a full disk, access withdrawn
-            if reaching.refused(error):
+            if servers.refused(error):
                 raise ValueError(
                     f"hf:{self.data_set}: the Hub refuses {self.name};"
-                    f" {reaching.how_to_agree(self.data_set)}"
+                    f" {servers.how_to_agree(self.data_set)}"
                 ) from error
-            raise causes.MayPass(
+            raise error_causes.MayPass(
                 f"hf:{self.data_set}: {self.name} cannot be downloaded"
-                f" ({reaching.why(error)}); the same command goes on with what is there"
+                f" ({servers.why(error)}); the same command goes on with what is there"
             ) from error
 
     def bytes_here(self) -> int:
@@ -120,13 +120,13 @@ def parse(rest: str) -> DataSet:
 
 
 @functools.cache
-def files(data_set: DataSet, otherwise: str = reaching.OTHER_TEXT) -> list[HubFile]:
+def files(data_set: DataSet, otherwise: str = servers.OTHER_TEXT) -> list[HubFile]:
     """Asks the Hub for the files of a split, sorted by path; downloads none of them.
 
     Each process asks once, so that all its parts speak of the same commit.
 
     Raises Unreachable, one line that offers `otherwise`, if the Hub does not answer within
-    `reaching.SECONDS`; ValueError, one line, if it does not know the data set, or the data set has
+    `servers.SECONDS`; ValueError, one line, if it does not know the data set, or the data set has
     no such configuration or split, or has several configurations and none is named.
     """
     every: list[HubFile] = []
@@ -185,7 +185,7 @@ def matching(paths: Sequence[str], config: str, split: str) -> set[str]:
 
 
 def _says_no(data_set):
-    return f"{data_set}: the Hub refuses to list it; {reaching.how_to_agree(data_set.name)}"
+    return f"{data_set}: the Hub refuses to list it; {servers.how_to_agree(data_set.name)}"
 
 
 def _no_bar():
@@ -221,15 +221,15 @@ def _listed(data_set, branch, otherwise):
 
     api = huggingface_hub.HfApi()
     try:
-        commit = reaching.in_time(
-            lambda: api.dataset_info(data_set.name, revision=branch, timeout=reaching.SECONDS).sha
+        commit = servers.in_time(
+            lambda: api.dataset_info(data_set.name, revision=branch, timeout=servers.SECONDS).sha
         )
         # Page by page: the list that dataset_info has may end early from a thousand files on.
         tree = iter(
             api.list_repo_tree(data_set.name, recursive=True, revision=commit, repo_type="dataset")
         )
         entries: list[Any] = []
-        while page := reaching.in_time(lambda: list(itertools.islice(tree, _PAGE))):
+        while page := servers.in_time(lambda: list(itertools.islice(tree, _PAGE))):
             entries += page
     except errors.RevisionNotFoundError:
         return []
@@ -241,10 +241,10 @@ def _listed(data_set, branch, otherwise):
             " token is in HF_TOKEN"
         ) from error
     except Exception as error:  # many kinds: no network, no name server, a proxy
-        if reaching.refused(error):
+        if servers.refused(error):
             raise ValueError(_says_no(data_set)) from error
-        raise reaching.Unreachable(
-            f"{data_set} cannot be listed at {api.endpoint} ({reaching.why(error)}); without"
+        raise servers.Unreachable(
+            f"{data_set} cannot be listed at {api.endpoint} ({servers.why(error)}); without"
             f" a network {otherwise}"
         ) from error
 

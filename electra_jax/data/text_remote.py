@@ -19,8 +19,8 @@ import posixpath
 import re
 import urllib.parse
 
-from electra_jax.data import reaching, text_files
-from electra_jax.host import causes, extras, safe_files, user_cache
+from electra_jax.data import servers, text_files
+from electra_jax.host import error_causes, extras, safe_files, user_cache
 from electra_jax.host import lock as lock_lib
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -57,7 +57,7 @@ class RemoteFile:
     def local_path(self) -> str:
         """Returns the file on this machine; downloads it if it is not there yet.
 
-        Raises ValueError, one line, if that fails, a causes.MayPass unless the server refuses.
+        Raises ValueError, one line, if that fails; error_causes.MayPass unless the server refuses.
         """
         path = self._path()
         folder = os.path.dirname(path)
@@ -70,10 +70,10 @@ class RemoteFile:
                 if not os.path.exists(path):
                     _download(self, path, alone)
         except Exception as error:  # many kinds: no network, a full disk, access withdrawn
-            if reaching.refused(error):
+            if servers.refused(error):
                 raise ValueError(_not_allowed(self.address, error)) from error
-            raise causes.MayPass(
-                f"{self.address} cannot be downloaded ({reaching.why(error)}); the same"
+            raise error_causes.MayPass(
+                f"{self.address} cannot be downloaded ({servers.why(error)}); the same"
                 " command begins it again, and keeps the files that are complete"
             ) from error
         return path
@@ -105,7 +105,7 @@ def files(pattern: str) -> list[RemoteFile]:
     letter.
 
     Raises Unreachable, one line, if the server does not answer a question within
-    `reaching.SECONDS`; ValueError, one line, if there is no such file, kind of address or library,
+    `servers.SECONDS`; ValueError, one line, if there is no such file, kind of address or library,
     or if the server refuses.
     """
     if "::" in pattern:
@@ -125,11 +125,11 @@ def files(pattern: str) -> list[RemoteFile]:
                 f"text:{pattern} is no kind of address that fsspec knows; gs://, s3:// and https://"
                 " are some"
             ) from error
-        if reaching.refused(error):
+        if servers.refused(error):
             raise ValueError(_not_allowed(f"text:{pattern}", error)) from error
-        raise reaching.Unreachable(
-            f"text:{pattern} cannot be listed ({reaching.why(error)}); without a network"
-            f" {reaching.OTHER_TEXT}"
+        raise servers.Unreachable(
+            f"text:{pattern} cannot be listed ({servers.why(error)}); without a network"
+            f" {servers.OTHER_TEXT}"
         ) from error
 
     if not found:
@@ -157,16 +157,16 @@ def _not_allowed(place, error):
     protocol = place.removeprefix("text:").partition("://")[0]
     remedy = _RIGHTS.get(protocol, "download it where it may be, and give data.source=text:PATH")
     return (
-        f"{place} may not be read with the credentials of this machine ({reaching.why(error)});"
+        f"{place} may not be read with the credentials of this machine ({servers.why(error)});"
         f" {remedy}"
     )
 
 
 def _listed(pattern):
-    system, found = reaching.in_time(lambda: _matching(pattern))
+    system, found = servers.in_time(lambda: _matching(pattern))
     names = [name for name, about in found.items() if about.get("size") is None]
     # A page of the web lists names alone, so each file is a question of its own.
-    found |= zip(names, reaching.each_in_time(lambda name: _info(system, name), names), strict=True)
+    found |= zip(names, servers.each_in_time(lambda name: _info(system, name), names), strict=True)
 
     return [
         RemoteFile(
@@ -219,7 +219,7 @@ def _info(system, path):
     # Of a web server that cannot be reached, or refuses, fsspec says the same as of one without
     # this file.
     silent = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
-    if silent or (cause is not None and reaching.refused(cause)):
+    if silent or (cause is not None and servers.refused(cause)):
         raise cause
     return {}
 

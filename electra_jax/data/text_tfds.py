@@ -7,8 +7,8 @@ import pathlib
 import urllib.parse
 from typing import Any
 
-from electra_jax.data import reaching, text_files
-from electra_jax.host import causes
+from electra_jax.data import servers, text_files
+from electra_jax.host import error_causes
 
 _WIKIPEDIA = "hf:wikimedia/wikipedia/20231101.en"
 
@@ -19,7 +19,7 @@ def name_and_split(rest: str) -> tuple[str, str]:
     return name, split or "train"
 
 
-def builder_of(name: str, otherwise: str = reaching.OTHER_TEXT) -> Any:
+def builder_of(name: str, otherwise: str = servers.OTHER_TEXT) -> Any:
     """Returns the builder of a data set; downloads nothing.
 
     Raises ValueError, one line, if the name is unknown. The line offers `otherwise`.
@@ -35,11 +35,11 @@ def builder_of(name: str, otherwise: str = reaching.OTHER_TEXT) -> Any:
         ) from error
 
 
-def random_access(name: str, split: str, otherwise: str = reaching.OTHER_TEXT) -> Any:
+def random_access(name: str, split: str, otherwise: str = servers.OTHER_TEXT) -> Any:
     """Returns the split as a random-access sequence; downloads and prepares it if need be.
 
     Raises Unreachable, one line, if the data must be downloaded and its server does not answer
-    within `reaching.SECONDS`; ValueError, one line, for any other reason. The line offers
+    within `servers.SECONDS`; ValueError, one line, for any other reason. The line offers
     `otherwise`.
     """
     builder = builder_of(name, otherwise)
@@ -50,9 +50,9 @@ def random_access(name: str, split: str, otherwise: str = reaching.OTHER_TEXT) -
         builder.download_and_prepare()
         return builder.as_data_source(split=split)
     except Exception as error:  # no such split, a missing package, a full disk: all kinds
-        kind = causes.MayPass if reaching.may_pass(error) else ValueError
+        kind = error_causes.MayPass if servers.may_pass(error) else ValueError
         raise kind(
-            f"tfds:{name}:{split} cannot be had ({reaching.why(error)});"
+            f"tfds:{name}:{split} cannot be had ({servers.why(error)});"
             f" {_about_beam(builder)}{otherwise}"
         ) from error
 
@@ -87,15 +87,15 @@ def _ask_servers(spec, builder, otherwise):
     if not one_of_each:
         return
     try:
-        reaching.first_in_time(
+        servers.first_in_time(
             [
-                functools.partial(requests.head, url, timeout=reaching.SECONDS)
+                functools.partial(requests.head, url, timeout=servers.SECONDS)
                 for url in one_of_each.values()
             ]
         )
     except Exception as error:  # no network, no name server, a proxy that refuses
-        servers = ", ".join(list(one_of_each)[:3]) + ", ..." * (len(one_of_each) > 3)
-        raise reaching.Unreachable(
-            f"{spec} cannot be downloaded from {servers} ({reaching.why(error)});"
+        hosts = ", ".join(list(one_of_each)[:3]) + ", ..." * (len(one_of_each) > 3)
+        raise servers.Unreachable(
+            f"{spec} cannot be downloaded from {hosts} ({servers.why(error)});"
             f" {_about_beam(builder)}without a network {otherwise}"
         ) from error

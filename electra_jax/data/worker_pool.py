@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from electra_jax.data import progress_lines
-from electra_jax.host import causes, environment_variables
+from electra_jax.host import environment_variables, error_causes
 
 # Each worker is one of as many as there are cores; with threads for all cores in each of them, a
 # machine of 64 cores would have thousands, more than many allow.
@@ -121,9 +121,9 @@ def worker_count(workers: int) -> int:
 def _no_warning_of_semaphores():
     """Keeps Python's resource tracker quiet, which begins with the first semaphore.
 
-    The tracker removes the semaphores of a process that has ended at once (`ending.exit_now`), and
-    would warn of them below that process's last line. It is a process of its own, so only its
-    environment can tell it.
+    The tracker removes the semaphores of a process that has ended at once (`exit_now`), and would warn
+    of them below that process's last line. It is a process of its own, so only its environment can
+    tell it.
     """
     before = os.environ.get("PYTHONWARNINGS")
     quiet = "ignore:resource_tracker:UserWarning"
@@ -190,14 +190,14 @@ def answer(function: Callable[[Any], Any], task: Any) -> Any:
 
         if trace.tb_frame.f_globals["__name__"].startswith("electra_jax"):
             # Its causes do not reach another process.
-            return causes.MayPass(*error.args) if causes.may_pass(error) else error
+            return error_causes.MayPass(*error.args) if error_causes.may_pass(error) else error
         raise
 
 
 def result_of(answered: Any) -> Any:
     """Returns what `answer` has returned, or raises the ValueError that it has returned."""
-    if isinstance(answered, causes.MayPass):
-        raise causes.MayPass(*answered.args)
+    if isinstance(answered, error_causes.MayPass):
+        raise error_causes.MayPass(*answered.args)
     if isinstance(answered, ValueError):
         raise ValueError(*answered.args)
     return answered

@@ -9,7 +9,7 @@ the lock of a dead owner is one whose version no longer changes, and no clocks a
     of a process of this machine      taken at once if that process is gone
     any other                         taken if its version stays the same for 45 seconds
 
-`owners.py` says what "of this machine" means.
+`lock_owner.py` says what "of this machine" means.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 from absl import logging
 
-from electra_jax.host import buckets, causes, owners
+from electra_jax.host import buckets, error_causes, lock_owner
 
 SIGN_OF_LIFE = 10.0  # seconds from one to the next
 SILENCE = 45.0  # seconds after which an owner without one is gone
@@ -50,7 +50,7 @@ def hold(address: str, what: str, timing: Timing = Timing()) -> Iterator["Held"]
       what: names the locked thing in the message.
       timing: shorter in tests.
 
-    Raises causes.MayPass, one line, if another process holds the lock, and BucketError if the
+    Raises error_causes.MayPass, one line, if another process holds the lock, and BucketError if the
     bucket does not answer.
     """
     token = uuid.uuid4().hex
@@ -145,7 +145,7 @@ def _taken(address, token, what, timing):
         if not _is_free(found.content):
             later = _watched(address, what, found, timing)
             if later.generation != found.generation and not _is_free(later.content):
-                raise causes.MayPass(
+                raise error_causes.MayPass(
                     f"{what} is in use by another run ({_owner(later.content)}); stop that one or"
                     " choose another folder"
                 )
@@ -176,12 +176,12 @@ def _is_free(content):
     owner = _read(content)
     if owner is None:
         return not content or content == _FREE
-    return owners.is_here(owner) and not owners.runs(owner["pid"], owner["started"])
+    return lock_owner.is_here(owner) and not lock_owner.runs(owner["pid"], owner["started"])
 
 
 def _me(token):
     # The time makes each sign of life another content, by which `replace` knows its own.
-    return json.dumps({**owners.me(), "token": token, "at": time.time_ns()}).encode()
+    return json.dumps({**lock_owner.me(), "token": token, "at": time.time_ns()}).encode()
 
 
 def _read(content):

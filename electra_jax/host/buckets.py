@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 
 from absl import logging
 
-from electra_jax.host import causes, extras
+from electra_jax.host import error_causes, extras
 
 T = TypeVar("T")
 
@@ -403,8 +403,8 @@ def _silence_said(address):
 
 
 def _reason(error, handled):
-    """Returns the first cause of an error, shortened to one line; see `causes.of`."""
-    error = causes.of(error, handled)[-1]
+    """Returns the first cause of an error, shortened to one line; see `error_causes.of`."""
+    error = error_causes.of(error, handled)[-1]
     line = " ".join(f"{error}".split()) or type(error).__name__
     answer = getattr(error, "response", None)
     if status := getattr(answer, "status_code", None):

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 import jax
 from absl import logging
 
-from electra_jax.host import causes, extras, joining, peers
+from electra_jax.host import error_causes, extras, joining, peers
 
 # A TPU's metadata are asked for so often, with as many seconds between.
 _METADATA_TRIES, _METADATA_PAUSE = 3, 1.0
@@ -142,7 +142,7 @@ def on_tpu() -> bool:
         return bool(chips) and importlib.util.find_spec("libtpu") is not None
 
 
-class BusyError(joining.PeersError, causes.MayPass):
+class BusyError(joining.PeersError, error_causes.MayPass):
     """Another process has the chips; when it has ended, the same command may succeed."""
 
 

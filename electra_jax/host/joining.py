@@ -17,7 +17,7 @@ import time
 
 import jax
 
-from electra_jax.host import causes, code_version, waiting, wire
+from electra_jax.host import code_version, error_causes, waiting, wire
 
 _CUT_TEXT = ("sentencepiece", "tokenizers")  # processes that share text must cut it alike
 _GREETING = 1 << 16  # bytes at most that a process sends before the answer
@@ -27,7 +27,7 @@ class PeersError(ValueError):
     """The processes cannot train together; the message has one line."""
 
 
-class LateError(PeersError, causes.MayPass):
+class LateError(PeersError, error_causes.MayPass):
     """They have not all come in time; when they are begun again, they may."""
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from absl import logging
 
-from electra_jax.host import causes, owners
+from electra_jax.host import error_causes, lock_owner
 
 # What flock answers on Lustre without `-o flock`, NFS without lockd, and some FUSE mounts.
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
@@ -35,8 +35,8 @@ def hold(path: str, what: str) -> Iterator[None]:
       path: the lock file; its folder is made if it is missing.
       what: names the locked thing in the message.
 
-    Raises causes.MayPass, one line, if another process holds the lock, and ValueError if the folder
-    can be neither found nor made.
+    Raises error_causes.MayPass, one line, if another process holds the lock, and ValueError if the
+    folder can be neither found nor made.
     """
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -55,7 +55,7 @@ def hold(path: str, what: str) -> Iterator[None]:
         file.seek(0)
         owner = file.read()
         if busy or (not locked and _lives_here(owner)):
-            raise causes.MayPass(
+            raise error_causes.MayPass(
                 f"{what} is in use by another run ({_owner(owner)}); stop that one or choose"
                 " another folder"
             ) from busy
@@ -63,7 +63,7 @@ def hold(path: str, what: str) -> Iterator[None]:
             _warn(os.path.dirname(os.path.abspath(path)))
 
         file.truncate(0)
-        file.write(json.dumps({**owners.me(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}))
+        file.write(json.dumps({**lock_owner.me(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}))
         file.flush()
 
         try:
@@ -103,7 +103,9 @@ def _lives_here(text):
     """
     try:
         owner = json.loads(text)
-        return owners.is_here(owner) and owners.runs(int(owner["pid"]), str(owner["started"]))
+        return lock_owner.is_here(owner) and lock_owner.runs(
+            int(owner["pid"]), str(owner["started"])
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 from absl import logging
 
-from electra_jax.host import causes, console_table, staging
+from electra_jax.host import console_table, error_causes, staging
 
 COLOURS = "colours"
 INTERRUPTED = "interrupted; the same command goes on"
@@ -119,7 +119,7 @@ def _words(error):
     line = staging.named(" ".join(str(error).split()))
     if isinstance(error, KeyboardInterrupt):
         return line or INTERRUPTED
-    if causes.written_for_user(error):
+    if error_causes.written_for_user(error):
         return line
     return "".join(traceback.format_exception(error)).rstrip()
 

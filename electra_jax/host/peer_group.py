@@ -24,7 +24,7 @@ from collections.abc import Callable
 import jax
 from absl import logging
 
-from electra_jax.host import ending, waiting, wire
+from electra_jax.host import process_exit, waiting, wire
 
 _FAILS_ALIKE = 5.0  # seconds that the others have to fail in the same way
 _NOTICE = 1.0  # seconds in which the end of another process may explain an error in this one
@@ -264,7 +264,7 @@ class PeerGroup:
             return
 
         alone = why.startswith(_WITH_ERROR)  # that error says what to do
-        self._exit(f"{self._names[number]} {why}" + ("" if alone else f"; {ending.GOES_ON}"))
+        self._exit(f"{self._names[number]} {why}" + ("" if alone else f"; {process_exit.GOES_ON}"))
 
     def _lost(self, number):
         """The connection to process `number` is closed: it died, or ended as it had said before."""
@@ -332,4 +332,4 @@ class PeerGroup:
         # The error of this process, if it has one, is said before that of another.
         if self._failure is not None:
             text, code = self._failure
-        ending.exit_now(text, code)
+        process_exit.exit_now(text, code)

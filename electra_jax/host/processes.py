@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from electra_jax.host import calls, causes, peers
+from electra_jax.host import background_calls, error_causes, peers
 
 _LOOK_SECONDS = 0.1  # between two looks at signals while a program is compiled
 
@@ -45,7 +45,7 @@ def agree(work: Callable[[], T], *kinds: type[Exception], doing: str = "") -> T:
 
     If `work` raises an error of `kinds` on any process, all processes raise: those that failed
     raise their own error, the others an error like that of the first process that failed. Where
-    ValueErrors are shared, one that may pass is a `causes.MayPass` on the others.
+    ValueErrors are shared, one that may pass is a `error_causes.MayPass` on the others.
 
     Args:
       work: must not wait for another process, unless all wait for each other in it, in the same
@@ -57,7 +57,7 @@ def agree(work: Callable[[], T], *kinds: type[Exception], doing: str = "") -> T:
         return work()
 
     if ValueError in kinds:
-        kinds = (causes.MayPass, *kinds)
+        kinds = (error_causes.MayPass, *kinds)
     result, failure = None, None
     try:
         result = work()
@@ -167,7 +167,7 @@ def _compiles(function, arguments, stops):
     if stops():
         return False
 
-    call = calls.begin(lambda: function.lower(*arguments).compile(), "compiling")
+    call = background_calls.begin(lambda: function.lower(*arguments).compile(), "compiling")
     while not call.is_done(_LOOK_SECONDS):
         if stops():
             return False
@@ -180,8 +180,8 @@ def _told(failure, kinds):
     if failure is None:
         return None
     kind = next(kind for kind in kinds if isinstance(failure, kind))
-    if causes.MayPass in kinds and causes.may_pass(failure):
-        kind = causes.MayPass
+    if error_causes.MayPass in kinds and error_causes.may_pass(failure):
+        kind = error_causes.MayPass
     number = kinds.index(kind)
     if isinstance(failure, OSError) and failure.errno is not None:
         return [number, failure.errno, failure.strerror, failure.filename]

@@ -32,7 +32,7 @@ import jax
 from absl import logging
 from jax.experimental import multihost_utils
 
-from electra_jax.host import ending, peers
+from electra_jax.host import peers, process_exit
 
 STOP_SECONDS = 120  # from a signal to the end of the present step, or of the last save
 _UNWINDING = 3.0  # seconds after which code that cannot be interrupted is left as it is
@@ -61,7 +61,7 @@ class Stop:
         self.in_a_save = False  # within one that was due, and that ends in a time of its own
         self.moved = float("-inf")  # when a batch of an evaluation last ended
         self.doing = "training"  # what the run does now, and ...
-        self.goes_on = ending.GOES_ON  # ... where the next start begins, for the last line
+        self.goes_on = process_exit.GOES_ON  # ... where the next start begins, for the last line
 
     def is_asked(self) -> bool:
         """Whether this process has heard of a request to stop, the others perhaps not yet.
@@ -299,7 +299,7 @@ class _Guard:
             code = self._stopped_code if self.ended_early else 128 + number
             _end(str(Interrupted(number)), number, code)
         else:
-            goes_on = ending.GOES_ON if self._stop is None else self._stop.goes_on
+            goes_on = process_exit.GOES_ON if self._stop is None else self._stop.goes_on
             _end(f"{name} again: ended without saving; {goes_on}", number)
 
     def _give_up(self):
@@ -323,4 +323,4 @@ def _end(text, number, code=None):
     code = 128 + number if code is None else code
     if peers.group() is not None:
         peers.group().end(text, code, Interrupted(number).why)
-    ending.exit_now(text, code)
+    process_exit.exit_now(text, code)

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 
-from electra_jax.host import causes, safe_files
+from electra_jax.host import error_causes, safe_files
 
 
 @contextlib.contextmanager
@@ -43,6 +43,6 @@ def new(path: str, what: str = "out") -> Iterator[str]:
         os.rename(temporary, path)
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        if isinstance(error, Exception) and causes.disk_full(error):
+        if isinstance(error, Exception) and error_causes.disk_full(error):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) from error
         raise

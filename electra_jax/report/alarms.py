@@ -22,7 +22,7 @@ import dataclasses
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
-from electra_jax.report import baselines, logged
+from electra_jax.report import baselines, metric_values
 
 WINDOW = 50  # training rows that a loss is compared with
 FEWEST = 10  # rows that are needed before the first loss is judged
@@ -79,10 +79,17 @@ class Watch:
         if the condition does not hold.
         """
         for name in _LOSSES:
-            yield f"{name} spike", "loss_spike", 1, self._spike(name, logged.value(row, name))
+            yield (
+                f"{name} spike",
+                "loss_spike",
+                1,
+                self._spike(name, metric_values.value(row, name)),
+            )
 
         # Samples that are right as often as the best guesses are hardly random any more.
-        sampled, best = (logged.value(row, f"gen_{kind}accuracy") for kind in ("sampled_", ""))
+        sampled, best = (
+            metric_values.value(row, f"gen_{kind}accuracy") for kind in ("sampled_", "")
+        )
         sentence = ""
         if (
             sampled is not None
@@ -122,12 +129,12 @@ class Watch:
 
         Each figure but the recall is a margin over the baseline: positive if something was learnt.
         """
-        auc, margins = logged.value(row, "disc_auc"), {}
+        auc, margins = metric_values.value(row, "disc_auc"), {}
         for name in ("disc_loss", "gen_masked_loss", "mlm_masked_loss"):
-            value, baseline = logged.value(row, name), baselines.of(name, row)
+            value, baseline = metric_values.value(row, name), baselines.of(name, row)
             margins[name] = None if None in (value, baseline) else baseline.margin(value)
         figures = {
-            "recall": logged.value(row, "disc_recall"),
+            "recall": metric_values.value(row, "disc_recall"),
             "auc": None if auc is None else auc - baselines.CHANCE,
         } | margins
 
@@ -145,7 +152,9 @@ class Watch:
 
         Entropy and loss of a well calibrated network are equal on average.
         """
-        entropy, loss = (logged.value(row, f"gen_{name}") for name in ("entropy", "masked_loss"))
+        entropy, loss = (
+            metric_values.value(row, f"gen_{name}") for name in ("entropy", "masked_loss")
+        )
         if entropy is None or loss is None or entropy >= SURE * loss:
             return ""
         return (

@@ -27,7 +27,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from electra_jax.report import logged
+from electra_jax.report import metric_values
 
 CHANCE = 0.5
 FALSE_ALARMS = 0.02  # that of core/metrics.py, which imports jax
@@ -65,7 +65,7 @@ class Baseline:
         return "below" if value < self.value else "above"
 
 
-def of(name: str, metrics: Mapping[str, logged.Number]) -> Baseline | None:
+def of(name: str, metrics: Mapping[str, metric_values.Number]) -> Baseline | None:
     """The baseline of the metric `name`, from other metrics of the same row.
 
     Returns None if the metric has no baseline or the row lacks what it is computed from.
@@ -78,10 +78,10 @@ def of(name: str, metrics: Mapping[str, logged.Number]) -> Baseline | None:
     if stem == "mlm_masked_loss" and f"gen_masked_loss{slash}{source}" in metrics:
         return None  # a generator filled the slots, so the main network is shown no [MASK]
     if stem in ("gen_masked_loss", "mlm_masked_loss"):
-        entropy = logged.value(metrics, f"unigram_entropy{slash}{source}")
+        entropy = metric_values.value(metrics, f"unigram_entropy{slash}{source}")
         return None if entropy is None else Baseline("unigram_entropy", entropy, lower_wins=True)
 
-    majority = logged.value(metrics, f"disc_majority{slash}{source}")
+    majority = metric_values.value(metrics, f"disc_majority{slash}{source}")
     if majority is None:
         return None
     if stem == "disc_accuracy":
@@ -93,7 +93,7 @@ def of(name: str, metrics: Mapping[str, logged.Number]) -> Baseline | None:
     return None
 
 
-def verdict(metrics: Mapping[str, logged.Number]) -> str:
+def verdict(metrics: Mapping[str, metric_values.Number]) -> str:
     """One plain sentence: how far both networks are from their baselines.
 
     The samples of a generator that has learnt nothing yet are easy to tell, so beside one the
@@ -101,21 +101,21 @@ def verdict(metrics: Mapping[str, logged.Number]) -> str:
     """
     parts, easy = [], False
     for name, who in (("gen_masked_loss", "generator"), ("mlm_masked_loss", "main network")):
-        loss, entropy = logged.value(metrics, name), of(name, metrics)
+        loss, entropy = metric_values.value(metrics, name), of(name, metrics)
         if loss is not None and entropy is not None:
             distance = f"{abs(entropy.margin(loss)):.2f} nats"
             where = "at" if distance == "0.00 nats" else f"{distance} {entropy.side(loss)}"
             parts.append(f"{who} {where} the unigram line")
             easy |= who == "generator" and entropy.margin(loss) < 0
 
-    auc = logged.value(metrics, "disc_auc")
-    accuracy, majority = logged.value(metrics, "disc_accuracy"), of("disc_accuracy", metrics)
+    auc = metric_values.value(metrics, "disc_auc")
+    accuracy, majority = metric_values.value(metrics, "disc_accuracy"), of("disc_accuracy", metrics)
     heard = []
     if auc is not None:
         heard.append(
             f"AUC {auc:.2f}" + (" (no better than chance)" if round(auc, 2) <= CHANCE else "")
         )
-        drawn = logged.value(metrics, "disc_auc_unigram")
+        drawn = metric_values.value(metrics, "disc_auc_unigram")
         if easy and drawn is not None:
             heard[-1] += f" on its easy samples and {drawn:.2f} on tokens drawn by frequency"
     if accuracy is not None and majority is not None:

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Mapping
 
 from electra_jax.host import program
-from electra_jax.report import baselines, console_lines, logged
+from electra_jax.report import baselines, console_lines, metric_values
 
 _LINE = "(the unigram line is the loss of knowing only how frequent each token is)"
 _NEAR = 0.1  # nats; a network that is no further below the line has hardly begun to use context
@@ -63,7 +63,7 @@ def _least_margin(metrics):
     """
     margins = [math.inf]
     for name in ("gen_masked_loss", "mlm_masked_loss"):
-        loss, line = logged.value(metrics, name), baselines.of(name, metrics)
+        loss, line = metric_values.value(metrics, name), baselines.of(name, metrics)
         if loss is not None and line is not None:
             margins.append(line.margin(loss))
     return min(margins)

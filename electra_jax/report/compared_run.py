@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from electra_jax import config as config_lib
-from electra_jax.report import logged, run_cost, writers
+from electra_jax.report import metric_values, run_cost, writers
 from electra_jax.workdir import saved_config, starts
 
 _SPEED = ("tokens_per_second", "step_seconds", "mfu", "seconds_left")
@@ -42,7 +42,7 @@ class ComparedRun:
     def unfinished(self) -> str:
         """How far a run has got that has not spent its budget, in words; else ''."""
         steps, kind = self.settings["schedule.steps"], self.settings["schedule.budget"]
-        share = logged.value(self.last("train"), "progress") or 0.0
+        share = metric_values.value(self.last("train"), "progress") or 0.0
         if self.step >= steps or share >= 1:
             return ""
         return f"step {self.step:,} of {steps:,}" if kind == "steps" else f"{share:.1%}"
@@ -63,8 +63,8 @@ class ComparedRun:
             (row[along], row[name])
             for row in self.rows
             if row["kind"] == kind
-            and logged.value(row, name) is not None
-            and logged.value(row, along) is not None
+            and metric_values.value(row, name) is not None
+            and metric_values.value(row, along) is not None
         ]
         return [x for x, _ in found], [y for _, y in found]
 

@@ -18,7 +18,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from electra_jax.report import baselines, compared_run, comparison_notes, logged, means, style
+from electra_jax.report import (
+    baselines,
+    compared_run,
+    comparison_notes,
+    means,
+    metric_values,
+    style,
+)
 
 # Settings that do not change what is learnt. Runs that differ in them stay in one group.
 NEUTRAL = ("name", "data.dir", "data.workers", "checkpoint.", "logging.")
@@ -130,7 +137,9 @@ def compare(runs: Sequence[compared_run.ComparedRun]) -> Comparison:
     ]
 
     evaluated = [run.last("eval") for run in runs]
-    present = {name for row in evaluated for name in row if logged.value(row, name) is not None}
+    present = {
+        name for row in evaluated for name in row if metric_values.value(row, name) is not None
+    }
     by_source = sorted(name for name in present if name.partition("/")[0] in METRICS)
     order = [name for name in METRICS if name in present]
     order += [name for name in by_source if "/" in name]
@@ -174,7 +183,7 @@ def final(group: Group, name: str) -> means.Mean | None:
 
 def finals(group: Group, name: str) -> list[float]:
     """The value of a metric in the last evaluation of each run that has it; copies count once."""
-    values = [logged.value(run.last("eval"), name) for run in group.counted]
+    values = [metric_values.value(run.last("eval"), name) for run in group.counted]
     return [value for value in values if value is not None]
 
 
@@ -194,7 +203,7 @@ def progress(group: Group, name: str) -> float | None:
     """
     evaluated = [run.last("eval") for run in group.runs if run.last("eval")]
     rows = evaluated or [run.last("train") for run in group.runs]
-    values = [logged.value(row, name) for row in rows]
+    values = [metric_values.value(row, name) for row in rows]
     known = [value for value in values if value is not None]
     return means.mean(known).value if known else None
 
@@ -206,7 +215,7 @@ def tokens_say_more(comparison: Comparison) -> bool:
     evaluated = [run for run in comparison.runs if run.last("eval")]
     for run in evaluated or comparison.runs:
         row = run.last("train") or run.last("eval")
-        tokens = logged.value(row, "tokens_seen")
+        tokens = metric_values.value(row, "tokens_seen")
         if tokens and row["step"]:
             rates.append(tokens / row["step"])
     return bool(rates) and max(rates) > 1.02 * min(rates)

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 
-from electra_jax.report import charts, drawing, logged, style
+from electra_jax.report import charts, drawing, metric_values, style
 from electra_jax.report import comparison as comparison_lib
 
 _LADDERS = (  # metric, title
@@ -50,7 +50,7 @@ def _readable(comparison: comparison_lib.Comparison, name: str) -> list[charts.C
     for place, group in enumerate(comparison.groups):
         colour = style.GROUPS[place % len(style.GROUPS)]
         for run in group.runs:
-            value = logged.value(run.last("eval"), name)
+            value = metric_values.value(run.last("eval"), name)
             if value is not None:
                 at = (np.array([value]), np.array([float(place)]))
                 found.append(charts.Curve(f"{group.letter} {run.workdir}", colour, *at))

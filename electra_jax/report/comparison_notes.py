@@ -11,7 +11,7 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from electra_jax.report import compared_run, logged, means
+from electra_jax.report import compared_run, means, metric_values
 
 _OFTEN = 0.06  # of all cases; with very many seeds it is 0.046
 _OF_SEEDS = 0.005  # share of the entropy by which rows of two seeds may differ; 0.0001 was seen
@@ -87,7 +87,7 @@ def _of_evaluations(runs: Sequence[compared_run.ComparedRun]) -> list[str]:
     # Each seed cuts the held-out documents into rows of its own, which changes it a little.
     found: dict[int, list[float]] = collections.defaultdict(list)
     for run in runs:
-        value = logged.value(run.last("eval"), "unigram_entropy")
+        value = metric_values.value(run.last("eval"), "unigram_entropy")
         if value is not None:
             found[run.seed].append(value)
     every = [value for values in found.values() for value in values]

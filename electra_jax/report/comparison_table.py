@@ -3,7 +3,7 @@
 
 from electra_jax.host import console_table
 from electra_jax.report import comparison as comparison_lib
-from electra_jax.report import logged, style
+from electra_jax.report import metric_values, style
 
 COLOURS = r"(?m)  (?:(?P<green>better)|(?P<red>worse))$"  # of verdicts
 
@@ -15,7 +15,7 @@ def text(comparison: comparison_lib.Comparison) -> str:
         lines.append(group.title)
         for run in group.runs:
             row = run.last("eval") or run.last("train")
-            tokens = logged.value(row, "tokens_seen")
+            tokens = metric_values.value(row, "tokens_seen")
             seen = f", {style.count(tokens)} tokens" if tokens is not None else ""
             again = "" if run in group.counted else ", the same run again"
             lines.append(f"   {run.workdir}  seed {run.seed}, step {row['step']:,}{seen}{again}")

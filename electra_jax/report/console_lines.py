@@ -17,8 +17,8 @@ import itertools
 import math
 from collections.abc import Container, Mapping
 
-from electra_jax.report import baselines, logged, style
-from electra_jax.report.logged import Number
+from electra_jax.report import baselines, metric_values, style
+from electra_jax.report.metric_values import Number
 
 COLUMNS = 80  # of a terminal
 LOSSES = ("gen_masked_loss", "mlm_masked_loss", "disc_loss")
@@ -50,14 +50,14 @@ def step_line(step: int, steps: int, metrics: Mapping[str, Number]) -> str:
     """
     parts = [f"step {_of_steps(step, steps)}"]
     if "progress" in metrics:  # the budget is not a number of steps
-        share = logged.value(metrics, "progress") or 0.0
+        share = metric_values.value(metrics, "progress") or 0.0
         parts = [f"step {step:>{len(str(steps))}} ({share:4.0%})"]
 
     names = [name for name in LOSSES if name in metrics] or ["loss"]
-    parts += [f"{name} {loss(logged.value(metrics, name)):>5}" for name in names]
+    parts += [f"{name} {loss(metric_values.value(metrics, name)):>5}" for name in names]
 
-    speed, left = logged.value(metrics, "tokens_per_second"), ""
-    seconds = logged.seconds_left(step, steps, metrics)
+    speed, left = metric_values.value(metrics, "tokens_per_second"), ""
+    seconds = metric_values.seconds_left(step, steps, metrics)
     if seconds:
         left = f"ETA {style.duration(seconds):>6}"
     rate = " " * 7 if speed is None else f"{style.count(speed):>5}/s"
@@ -121,7 +121,7 @@ def shown_baselines(metrics: Mapping[str, Number]) -> list[str]:
 
 def _row(stem, source, metrics):
     name = f"{stem}/{source}" if source else stem
-    value, baseline = logged.value(metrics, name), baselines.of(name, metrics)
+    value, baseline = metric_values.value(metrics, name), baselines.of(name, metrics)
     line = f"  {stem:<16}  {style.metric(name, value):>7}"
     if baseline is None:
         return line

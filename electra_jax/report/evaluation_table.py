@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from electra_jax.host import console_table
-from electra_jax.report import baselines, logged, style, text_units
+from electra_jax.report import baselines, metric_values, style, text_units
 
 Column = tuple[str, Mapping[str, Any]]  # title, metrics
 
@@ -192,7 +192,7 @@ def _cell(name, values):
     if isinstance(values[name], int):
         return f"{values[name]:,}"
 
-    value, trivial = logged.value(values, name), text_units.baseline(name, values)
+    value, trivial = metric_values.value(values, name), text_units.baseline(name, values)
     cell = _number(name, value)
     if trivial is None:
         return cell

@@ -18,7 +18,7 @@ from absl import logging
 from rich import console as rich_console
 from rich import live, progress_bar, table, text
 
-from electra_jax.report import console_lines, logged, style, writers
+from electra_jax.report import console_lines, metric_values, style, writers
 
 _INTERVAL = 0.25  # seconds
 _LOSSES = {  # of console_lines.LOSSES, in short
@@ -149,7 +149,7 @@ class LiveLine:
         if found.get("tokens_per_second") is not None:
             parts.append(f"{style.count(found['tokens_per_second'])}/s")
 
-        left = logged.seconds_left(self._step, self._steps, found)
+        left = metric_values.seconds_left(self._step, self._steps, found)
         if left:
             parts.append(f"ETA {style.duration(left)}")
         return "  ".join(parts)

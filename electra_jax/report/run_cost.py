@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
-from electra_jax.report import logged, style
+from electra_jax.report import metric_values, style
 from electra_jax.workdir import starts as starts_lib
 
 
@@ -35,7 +35,7 @@ def of(config: config_lib.Config, rows: Sequence[Mapping], starts: Sequence[Mapp
     """
     last = next((row for row in reversed(rows) if row["kind"] == "train"), {})
     return Cost(
-        logged.value(last, "tokens_seen"),
+        metric_values.value(last, "tokens_seen"),
         _flops(config, rows, starts),
         starts_lib.device_seconds(list(intervals(rows)), starts),
     )

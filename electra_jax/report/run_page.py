@@ -14,7 +14,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from electra_jax.report import baselines, drawing, logged, rendering, run_drawing, run_panels, style
+from electra_jax.report import (
+    baselines,
+    drawing,
+    metric_values,
+    rendering,
+    run_drawing,
+    run_panels,
+    style,
+)
 
 
 class Summary(TypedDict, total=False):
@@ -154,13 +162,13 @@ def _progress(curves: run_panels.Curves, summary: Summary) -> dict[str, Any]:
         )
 
     train = curves.last.get("train", {})
-    share = logged.value(train, "progress")
+    share = metric_values.value(train, "progress")
     if share is not None and summary.get("budget"):
         facts[0] += f", {share:.1%} of {summary['budget']}"
     elif steps:
         share = min(1.0, step / steps)
 
-    left = logged.seconds_left(step, steps or 0, train)
+    left = metric_values.seconds_left(step, steps or 0, train)
     if status == "running" and share is not None and left is not None:
         facts.append(f"{style.duration(left)} left")
 
@@ -185,7 +193,7 @@ def _tiles(evaluation: Mapping, train: Mapping) -> list[_Tile]:
     """The main metrics with their baselines, then tokens seen, speed and skipped steps."""
     tiles = []
     for name, title in _TILES:
-        value = logged.value(evaluation, name)
+        value = metric_values.value(evaluation, name)
         if value is None:
             continue
         shown, baseline = style.metric(name, value), baselines.of(name, evaluation)
@@ -208,18 +216,18 @@ def _tiles(evaluation: Mapping, train: Mapping) -> list[_Tile]:
         mark = "good" if baseline.margin(value) > 0 else "bad"
         tiles.append(_Tile(title, shown, f"{side} {guesser} {trivial}", f"{arrow} {amount}", mark))
 
-    tokens, epoch = logged.value(train, "tokens_seen"), logged.value(train, "epoch")
+    tokens, epoch = metric_values.value(train, "tokens_seen"), metric_values.value(train, "epoch")
     if tokens is not None:
         beside = "" if epoch is None else f"{epoch:.3g} epochs over the data"
         tiles.append(_Tile("Tokens seen", style.count(tokens), beside))
-    speed, mfu = logged.value(train, "tokens_per_second"), logged.value(train, "mfu")
+    speed, mfu = metric_values.value(train, "tokens_per_second"), metric_values.value(train, "mfu")
     if speed is not None:
         beside = [] if mfu is None else [f"{100 * mfu:.1f}% of the peak (MFU)"]
-        padding = logged.value(train, "padding_rate")
+        padding = metric_values.value(train, "padding_rate")
         if padding is not None:
             beside.append(f"padding, not counted: {style.metric('padding_rate', padding)}")
         tiles.append(_Tile("Tokens per second", style.count(speed), "; ".join(beside)))
-    skipped = logged.value(train, "skipped_steps")
+    skipped = metric_values.value(train, "skipped_steps")
     if skipped:
         beside = "or a spike, never applied"
         tiles.append(_Tile("Skipped steps", style.count(skipped), beside, "not finite"))
@@ -244,7 +252,7 @@ def _sources(evaluation: Mapping) -> tuple[list[str], list[dict]]:
 
 def _cell(name: str, evaluation: Mapping) -> dict[str, str]:
     """The value of a metric and, if it has one, its baseline."""
-    value, baseline = logged.value(evaluation, name), baselines.of(name, evaluation)
+    value, baseline = metric_values.value(evaluation, name), baselines.of(name, evaluation)
     cell = {"value": style.metric(name, value), "trivial": "", "mark": ""}
     if value is not None and baseline is not None:
         cell["trivial"] = style.metric(name, baseline.value)

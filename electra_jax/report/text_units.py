@@ -19,7 +19,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from electra_jax.report import baselines, logged
+from electra_jax.report import baselines, metric_values
 
 UNITS = ("word", "character")
 FIGURES = ("perplexity",) + tuple(
@@ -53,7 +53,7 @@ def baseline(name: str, metrics: Mapping[str, Any]) -> baselines.Baseline | None
     if figure not in FIGURES:
         return baselines.of(name, metrics)
 
-    trivial = logged.value(metrics, f"unigram_{figure}")
+    trivial = metric_values.value(metrics, f"unigram_{figure}")
     if trivial is None or baselines.of(f"{stem}_masked_loss", metrics) is None:
         return None
     return baselines.Baseline("unigram_entropy", trivial, lower_wins=True)

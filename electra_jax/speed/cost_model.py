@@ -5,10 +5,10 @@
     work, chips, slices -> floor of a step -> hours, chip-hours    (`floor`)
 
 Everything here is computed from datasheets and shapes; nothing is compiled or measured. The floor
-is that of `fitting.floor`: products at the peak rate, gradients over all links of a chip, and a
-chip's share of them over the network between slices. Only the data axis is modelled: every chip has
-a whole copy of the model and whole rows, so a batch of 2,048 rows ends at 2,048 chips. A test holds
-the bytes against those of compiled programs.
+is that of `topology_fit.floor`: products at the peak rate, gradients over all links of a chip, and
+a chip's share of them over the network between slices. Only the data axis is modelled: every chip
+has a whole copy of the model and whole rows, so a batch of 2,048 rows ends at 2,048 chips. A test
+holds the bytes against those of compiled programs.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import trees
 from electra_jax.speed import chips as chips_lib
-from electra_jax.speed import fitting, paper_flops, synthetic
+from electra_jax.speed import paper_flops, synthetic, topology_fit
 from electra_jax.step import plans
 
 # The run of the paper with this configuration: (name in `paper_flops.PUBLISHED`).
@@ -101,14 +101,14 @@ def floor(work: Work, topology: chips_lib.Topology) -> Floor:
 
     limits = {
         "products": work.flops / count / chip.peak,
-        "exchange": fitting.AROUND_A_RING["all-reduce"] * work.gradients / chip.links,
+        "exchange": topology_fit.AROUND_A_RING["all-reduce"] * work.gradients / chip.links,
     }
     if topology.slices > 1:
         if chip.network is None:
             raise ValueError(f"the network between slices of {chip.name} is not known here")
         share = work.gradients / topology.chips_a_slice
         limits["network"] = (
-            fitting.to_other_slices("all-reduce", topology.slices) * share / chip.network
+            topology_fit.to_other_slices("all-reduce", topology.slices) * share / chip.network
         )
     return Floor(count, limits)
 

@@ -18,7 +18,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import meshes, streams
-from electra_jax.data import downloads, planning, reaching, records
+from electra_jax.data import downloads, planning, records, servers
 from electra_jax.host import console_table
 from electra_jax.model import accounting, networks
 from electra_jax.objectives import vocabulary_softmax
@@ -45,7 +45,7 @@ def text(config: config_lib.Config, workdir: str) -> str:
     try:
         _check(config, data)
         rows_by_stage, notes, reached = _prepared_rows(data), [], True
-    except reaching.Unreachable as error:
+    except servers.Unreachable as error:
         # All else can be said without the text, on a machine without a network too.
         rows_by_stage, notes, reached = [None] * len(stages.of(config)), [str(error)], False
 

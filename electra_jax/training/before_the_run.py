@@ -18,7 +18,7 @@ from absl import logging
 from electra_jax import config as config_lib
 from electra_jax.config import fields
 from electra_jax.data import planning, text
-from electra_jax.host import buckets, causes, lock, processes, safe_files, staging
+from electra_jax.host import buckets, error_causes, lock, processes, safe_files, staging
 from electra_jax.report import writers
 from electra_jax.training import errors
 from electra_jax.weights import starting_weights, warm_start
@@ -29,7 +29,7 @@ from electra_jax.workdir import metadata, prepared_data, saved_config, starts
 def alone_in(workdir: str) -> Iterator[None]:
     """Holds the workdir while the block runs, so that no other run writes there; process 0 does.
 
-    Raises causes.MayPass, one line, if another run holds it.
+    Raises error_causes.MayPass, one line, if another run holds it.
     """
     with contextlib.ExitStack() as stack:
         if processes.is_first():
@@ -45,7 +45,7 @@ def explained_full_disk(workdir: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if not causes.disk_full(error):
+        if not error_causes.disk_full(error):
             raise
         raise errors.TrainingError(
             f"no space left for {error.filename or workdir}; free some and run the same command"

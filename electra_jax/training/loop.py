@@ -21,9 +21,9 @@ from electra_jax.data import streaming
 from electra_jax.host import (
     cluster,
     compile_cache,
-    ending,
     logs,
     peers,
+    process_exit,
     processes,
     profiler,
     signals,
@@ -146,7 +146,7 @@ class _Loop:
         if run.restored:
             saved.time.complete = run.step
         else:
-            stop.goes_on = ending.BEGINS_AGAIN
+            stop.goes_on = process_exit.BEGINS_AGAIN
 
     def to_the_end(self) -> dict[str, float | None]:
         """Trains until the budget is spent or a signal arrives; returns the last evaluation."""
@@ -366,7 +366,7 @@ class _Loop:
         # In a bucket the metrics of all steps up to this one are there before the checkpoint is.
         if not processes.of_first(lambda: staging.push(run.workdir)):
             if self._budget.over or self._stopping:
-                raise TrainingError(f"step {run.step} is not saved; {ending.GOES_ON}")
+                raise TrainingError(f"step {run.step} is not saved; {process_exit.GOES_ON}")
             logging.error("no checkpoint of step %d; the next one is tried at its step", run.step)
             return
         tree = saved_state.tree_of(run.state, run.interval)
@@ -374,7 +374,7 @@ class _Loop:
             self._saved.save(run.step, tree, runs.metadata_of(run))
         self._saved_step = run.step
         if self._saved.time.complete is not None:
-            self._stop.goes_on = ending.GOES_ON
+            self._stop.goes_on = process_exit.GOES_ON
             self._out.has_saved(self._saved.time.complete)
 
     def _log_due(self):

@@ -16,7 +16,7 @@ import numpy as np
 from electra_jax.core import metrics
 from electra_jax.data import evaluation_text, planning
 from electra_jax.data import text as text_lib
-from electra_jax.report import logged, text_units
+from electra_jax.report import metric_values, text_units
 from electra_jax.step import evaluation
 from electra_jax.training import trained_run
 
@@ -209,4 +209,4 @@ def _progress(text, progress):
 
 def _finite(value):
     """Counts as they are, other numbers as floats; None for what is not finite."""
-    return value if isinstance(value, int | np.integer) else logged.finite(value)
+    return value if isinstance(value, int | np.integer) else metric_values.finite(value)

@@ -21,7 +21,7 @@ from electra_jax.config import stages
 from electra_jax.core import counters, metrics
 from electra_jax.host import processes, safe_files, signals
 from electra_jax.model import accounting
-from electra_jax.report import alarms, live_line, pace, ranking, view_html, writers
+from electra_jax.report import alarms, drawing_pace, live_line, ranking, view_html, writers
 from electra_jax.report import run_page as page
 from electra_jax.step import evaluation
 from electra_jax.training import budget as budget_lib
@@ -65,7 +65,7 @@ class Output:
         self._watch = self._new_watch()
         self._first_step = (-2, 0.0)  # of this start or stage, and the clock when it was done
 
-        self._pace = pace.Pace(LIVE_SECONDS, LIVE_SHARE)  # of drawings of the page
+        self._pace = drawing_pace.Pace(LIVE_SECONDS, LIVE_SHARE)  # of drawings of the page
         self._samples: page.Summary = {}  # those of the last whole report
         self._heldout = {}  # stage -> held-out rows, of the stage that was evaluated last
         self._evaluated: set[int] = set()  # the stages whose evaluation was compiled

@@ -26,7 +26,7 @@ import jax
 from absl import logging
 from orbax.checkpoint import v1 as ocp
 
-from electra_jax.host import buckets, causes, peers, processes, safe_files
+from electra_jax.host import buckets, error_causes, peers, processes, safe_files
 from electra_jax.weights import checkpoint, save_time
 from electra_jax.workdir import metadata
 
@@ -242,7 +242,7 @@ class Checkpoints:
         def check():
             if self._failure is None:
                 return
-            if causes.disk_full(self._failure):
+            if error_causes.disk_full(self._failure):
                 raise OSError(errno.ENOSPC, "no space left", self._directory)
             raise metadata.NotSaved(
                 f"the first checkpoint of this run could not be saved in {self._directory}, so the"

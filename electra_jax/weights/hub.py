@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from absl import logging
 
 from electra_jax import config as config_lib
-from electra_jax.data import reaching
-from electra_jax.host import causes
+from electra_jax.data import servers
+from electra_jax.host import error_causes
 from electra_jax.weights.formats import (
     hugging_face,
     json_files,
@@ -75,13 +75,13 @@ def folder(address: str) -> str:
     """Returns a folder of this machine with the weights of `hf:OWNER/NAME[@REVISION]`.
 
     Raises ConfigError, in one line, if the address is none, the Hub knows no such repository or
-    does not answer within `reaching.SECONDS` and the cache has nothing, or the repository holds
-    neither an ELECTRA nor a BERT; causes.MayPass, in one line too, if a download fails.
+    does not answer within `servers.SECONDS` and the cache has nothing, or the repository holds
+    neither an ELECTRA nor a BERT; error_causes.MayPass, in one line too, if a download fails.
     """
     name, revision = parse(address)
     try:
         repository = _listed(address, name, revision)
-    except reaching.Unreachable as error:
+    except servers.Unreachable as error:
         found = _cached(name, revision)
         if found is None:
             raise config_lib.ConfigError(str(error)) from error
@@ -132,8 +132,8 @@ def _listed(address, name, revision):
 
     api = huggingface_hub.HfApi()
     try:
-        info = reaching.in_time(
-            lambda: api.model_info(name, revision=revision, timeout=reaching.SECONDS)
+        info = servers.in_time(
+            lambda: api.model_info(name, revision=revision, timeout=servers.SECONDS)
         )
     except errors.RevisionNotFoundError as error:
         raise config_lib.ConfigError(f"{address}: {name} has no revision {revision!r}") from error
@@ -145,10 +145,10 @@ def _listed(address, name, revision):
             " in HF_TOKEN"
         ) from error
     except Exception as error:  # many kinds: no network, no name server, a proxy
-        if reaching.refused(error):
+        if servers.refused(error):
             raise config_lib.ConfigError(_says_no(address, name)) from error
-        raise reaching.Unreachable(
-            f"{address} cannot be reached at {api.endpoint} ({reaching.why(error)});"
+        raise servers.Unreachable(
+            f"{address} cannot be reached at {api.endpoint} ({servers.why(error)});"
             " download it where there is a network, and give the folder"
         ) from error
     return _Repository(info.sha, tuple(entry.rfilename for entry in info.siblings or ()))
@@ -205,23 +205,23 @@ def _tensors(names):
 def _download(address, name, revision, files):
     """Brings files into the cache and returns their folder.
 
-    Raises causes.MayPass, in one line; ConfigError if the Hub refuses.
+    Raises error_causes.MayPass, in one line; ConfigError if the Hub refuses.
     """
     import huggingface_hub  # noqa: PLC0415 - as above
 
     try:
         return huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=files)
     except Exception as error:  # many kinds: no network, a full disk, access withdrawn
-        if reaching.refused(error):
+        if servers.refused(error):
             raise config_lib.ConfigError(_says_no(address, name)) from error
-        raise causes.MayPass(
-            f"{address} cannot be downloaded ({reaching.why(error)}); the same command goes on"
+        raise error_causes.MayPass(
+            f"{address} cannot be downloaded ({servers.why(error)}); the same command goes on"
             " with what is there"
         ) from error
 
 
 def _says_no(address, name):
-    return f"{address}: the Hub refuses its files; {reaching.how_to_agree(name)}"
+    return f"{address}: the Hub refuses its files; {servers.how_to_agree(name)}"
 
 
 def _join(place, name):

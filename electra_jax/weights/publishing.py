@@ -16,8 +16,8 @@ import shutil
 import tempfile
 
 from electra_jax import config as config_lib
-from electra_jax.data import reaching, text_files
-from electra_jax.host import causes
+from electra_jax.data import servers, text_files
+from electra_jax.host import error_causes
 from electra_jax.weights import hub
 
 # What an export may hold, at the top or in `generator`; files of these names are replaced.
@@ -41,8 +41,8 @@ def check(name: str, public: bool) -> None:
       public: whether the repository may be seen by all.
 
     Raises ConfigError, in one line, without a token, with one that the Hub does not know, or if the
-    repository is there and `public` says otherwise than it is; causes.MayPass, in one line too,
-    without an answer within `reaching.SECONDS`.
+    repository is there and `public` says otherwise than it is; error_causes.MayPass, in one line
+    too, without an answer within `servers.SECONDS`.
     """
     import huggingface_hub  # noqa: PLC0415 - takes 0.5 s, and only --push needs it
 
@@ -56,12 +56,12 @@ def check(name: str, public: bool) -> None:
 
     api = huggingface_hub.HfApi()
     try:
-        private = reaching.in_time(lambda: _is_private(api, name))
+        private = servers.in_time(lambda: _is_private(api, name))
     except Exception as error:  # many kinds: no network, a token that is not valid
-        kind = causes.MayPass if reaching.may_pass(error) else config_lib.ConfigError
+        kind = error_causes.MayPass if servers.may_pass(error) else config_lib.ConfigError
         raise kind(
             f"--push={name}: {api.endpoint} refuses or does not answer"
-            f" ({reaching.why(error)}); look at HF_TOKEN and the network"
+            f" ({servers.why(error)}); look at HF_TOKEN and the network"
         ) from error
     if private is False and not public:
         raise config_lib.ConfigError(
@@ -77,7 +77,7 @@ def check(name: str, public: bool) -> None:
 def push(out: str, name: str, public: bool) -> str:
     """Uploads an export as one commit and returns its address.
 
-    The repository is made if it is not there. Raises causes.MayPass, in one line, if that fails.
+    The repository is made if it is not there. Raises error_causes.MayPass, one line, if that fails.
     """
     import huggingface_hub  # noqa: PLC0415 - as above
 
@@ -95,7 +95,7 @@ def push(out: str, name: str, public: bool) -> str:
                 delete_patterns=earlier or None,
             )
     except Exception as error:  # many kinds: no right to write, no network, a full disk
-        raise causes.MayPass(
+        raise error_causes.MayPass(
             f"--push={name}: the upload failed ({_reason(error)}); the same command"
             " tries again, with another --out if there is one"
         ) from error

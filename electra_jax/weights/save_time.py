@@ -14,7 +14,7 @@ from typing import Any
 import jax
 from absl import logging
 
-from electra_jax.host import calls, waiting
+from electra_jax.host import background_calls, waiting
 
 SECONDS = 600.0  # from the start of a save, ...
 BYTES_PER_SECOND = 10_000_000  # ... and one more for so many bytes that each process saves
@@ -31,8 +31,8 @@ class SaveTime:
 
     def __init__(self, directory: str):
         self._directory = directory  # for messages
-        self._caller = calls.Caller("checkpoint")
-        self._call: calls.Call | None = None
+        self._caller = background_calls.Caller("checkpoint")
+        self._call: background_calls.Call | None = None
         self._step, self._what, self._seconds, self._ends_at = 0, "", 0.0, 0.0
         self.complete: int | None = None  # step of the newest checkpoint known to be complete
 

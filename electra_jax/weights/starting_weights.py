@@ -30,10 +30,10 @@ from electra_jax.objectives.objective import Phase
 from electra_jax.step import plans, train_step
 from electra_jax.weights import (
     checkpoint,
-    growing,
     hub,
     reading,
     reading_workdir,
+    resizing,
     trained_weights,
 )
 from electra_jax.workdir import metadata, prepared_data, saved_config
@@ -59,7 +59,7 @@ class StartingWeights:
 
     named: str  # for messages: init.from='...'
     params: dict[str, jax.Array]
-    tokens: growing.Tokens | None  # None if the vocabulary is the same
+    tokens: resizing.Tokens | None  # None if the vocabulary is the same
     moments: dict[str, Any] | None  # by the paths of a fresh optimizer state; None if not read
 
 
@@ -383,7 +383,7 @@ def _grown_tokens(named, old, vocabulary):
     """Returns how the tables by token are made from the old ones; None for the same vocabulary."""
     if old.sha256 == vocabulary.sha256:
         return None
-    tokens = growing.tokens(old, vocabulary)
+    tokens = resizing.tokens(old, vocabulary)
     logging.info("%s: of %d tokens here %s", named, vocabulary.size, tokens)
     return tokens
 

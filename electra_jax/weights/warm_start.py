@@ -2,7 +2,7 @@
 """Beginning a run with trained weights: the first state, as the section `init` says.
 
     1. `starting_weights.open` reads the source: arrays by path, vocabulary, Adam's moments.
-    2. Tables by token and by position are fitted to this run's sizes (`growing`).
+    2. Tables by token and by position are fitted to this run's sizes (`resizing`).
     3. Arrays replace those of the fresh state that have the same path.
 
     init.from             the networks, and with init.optimizer='restored' their moments
@@ -29,7 +29,7 @@ from electra_jax.core import sharding, trees
 from electra_jax.host import staging
 from electra_jax.model import networks
 from electra_jax.step import plans, train_step
-from electra_jax.weights import growing, reading, starting_weights, trained_weights
+from electra_jax.weights import reading, resizing, starting_weights, trained_weights
 
 _TRUNKS = ("discriminator/encoder/", "encoder/")
 _ENCODER = "generator/encoder/"
@@ -181,7 +181,7 @@ def lower_layers(
     Raises ConfigError if the shapes differ in more than the number of layers.
     """
     try:
-        return growing.lower_layers(params, fresh)
+        return resizing.lower_layers(params, fresh)
     except ValueError as error:
         raise config_lib.ConfigError(
             f"init.missing_generator='discriminator': {named}: {error}"
@@ -435,11 +435,11 @@ def _fitted(run, source, found, fresh):
         x, ours = found[path], fresh[path]
         if x.shape[1:] != ours.shape[1:]:
             continue  # another width, which resizing rows cannot fix
-        if source.tokens is not None and path.endswith(growing.BY_TOKEN):
-            fitted[path] = growing.rows(_on_host(x, mesh), _on_host(ours, mesh), source.tokens)
-        elif path.endswith(growing.BY_POSITION) and x.shape != ours.shape:
+        if source.tokens is not None and path.endswith(resizing.BY_TOKEN):
+            fitted[path] = resizing.rows(_on_host(x, mesh), _on_host(ours, mesh), source.tokens)
+        elif path.endswith(resizing.BY_POSITION) and x.shape != ours.shape:
             how = run.init.longer_positions
-            fitted[path] = growing.positions(_on_host(x, mesh), _on_host(ours, mesh), how)
+            fitted[path] = resizing.positions(_on_host(x, mesh), _on_host(ours, mesh), how)
             verb = how if len(x) < len(ours) else "cut"
             logging.info("%s: %d positions become %d, %s", path, len(x), len(ours), verb)
     return fitted
@@ -465,11 +465,11 @@ def _with_moments(run, source, fresh, ours, leaves):
         if x is None or param is not None and param not in ours:
             left.add(param or path)
             continue
-        if param is not None and param.endswith(growing.BY_TOKEN) and source.tokens is not None:
-            x = growing.kept_rows(_on_host(x, mesh), _on_host(zeros, mesh), source.tokens)
-        elif param is not None and param.endswith(growing.BY_POSITION) and x.shape != zeros.shape:
+        if param is not None and param.endswith(resizing.BY_TOKEN) and source.tokens is not None:
+            x = resizing.kept_rows(_on_host(x, mesh), _on_host(zeros, mesh), source.tokens)
+        elif param is not None and param.endswith(resizing.BY_POSITION) and x.shape != zeros.shape:
             how = run.init.longer_positions
-            x = growing.kept_positions(_on_host(x, mesh), _on_host(zeros, mesh), how)
+            x = resizing.kept_positions(_on_host(x, mesh), _on_host(zeros, mesh), how)
 
         if x.shape != zeros.shape:
             left.add(param or path)

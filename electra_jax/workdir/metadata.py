@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from absl import logging
 
-from electra_jax.host import buckets, causes, staging
+from electra_jax.host import buckets, error_causes, staging
 
 T = TypeVar("T")
 
@@ -32,11 +32,11 @@ class CheckpointError(ValueError):
     """There is no usable checkpoint where one should be; the message has one line."""
 
 
-class NotSaved(CheckpointError, causes.MayPass):
+class NotSaved(CheckpointError, error_causes.MayPass):
     """A checkpoint could not be saved. The settings are right, so the same command may go on."""
 
 
-class NotRead(CheckpointError, causes.MayPass):
+class NotRead(CheckpointError, error_causes.MayPass):
     """A checkpoint could not be read for a reason that may pass: a disk or a server is silent."""
 
 
@@ -88,7 +88,7 @@ def read(path: str) -> dict[str, Any]:
 
 def not_read(path: str, error: BaseException) -> CheckpointError:
     """Returns what says that a checkpoint cannot be read: a NotRead if the cause may pass."""
-    kind = NotRead if any(map(_may_pass, causes.of(error))) else CheckpointError
+    kind = NotRead if any(map(_may_pass, error_causes.of(error))) else CheckpointError
     return kind(f"{path} cannot be read: {reason(error)}")
 
 
@@ -156,9 +156,9 @@ def reason(error: BaseException, handled: BaseException | None = None) -> str:
     """Returns the innermost cause as one line: orbax wraps the real error several times.
 
     A long one is shortened in the middle, where tensorstore has paths: the reason comes last. For
-    `handled` see `causes.of`.
+    `handled` see `error_causes.of`.
     """
-    innermost = causes.of(error, handled)[-1]
+    innermost = error_causes.of(error, handled)[-1]
     line = " ".join(f"{type(innermost).__name__}: {innermost}".split())
     return line if len(line) <= 300 else f"{line[:140]} ... {line[-155:]}"
 

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from electra_jax.host import bucket_lock, buckets, causes, owners, staging
+from electra_jax.host import bucket_lock, buckets, error_causes, lock_owner, staging
 from support import bucket_runs
 
 pytestmark = pytest.mark.bucket
@@ -38,9 +38,9 @@ def test_the_lock_of_a_process_that_died_here_is_taken_at_once(here):
 def test_an_owner_that_lives_keeps_its_lock(here, monkeypatch):
     """Signs of life come from a thread; who asks sees one and gives up."""
     address = "gs://lab/locks/kept"
-    monkeypatch.setattr(owners, "runs", lambda pid, began: True)
+    monkeypatch.setattr(lock_owner, "runs", lambda pid, began: True)
     with bucket_lock.hold(address, "it", timing=bucket_runs.QUICK) as held:
-        with pytest.raises(causes.MayPass, match="it is in use by another run .process "):
+        with pytest.raises(error_causes.MayPass, match="it is in use by another run .process "):
             with bucket_lock.hold(address, "it", timing=bucket_lock.Timing(0.02, 1000.0)):
                 pass
         assert not held.is_lost()

@@ -9,7 +9,7 @@ import pytest
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.data import text_remote
-from electra_jax.host import buckets, causes
+from electra_jax.host import buckets, error_causes
 from support import bucket_runs
 
 pytestmark = pytest.mark.bucket
@@ -116,7 +116,7 @@ def test_text_in_a_bucket_that_refuses_is_an_error_that_stays(server, here):
             text_remote.files("gs://lab/closed/*.txt")
     finally:
         server.start()
-    assert not causes.may_pass(raised.value) and "\n" not in str(raised.value)
+    assert not error_causes.may_pass(raised.value) and "\n" not in str(raised.value)
 
 
 def test_a_damaged_copy_of_a_shard_is_fetched_anew(server, finished, tmp_path):

@@ -11,8 +11,8 @@ import pytest
 from electra_jax import config as config_lib
 from electra_jax import score
 from electra_jax.cli import command as command_lib
-from electra_jax.data import reaching, worker_pool
-from electra_jax.host import causes
+from electra_jax.data import servers, worker_pool
+from electra_jax.host import error_causes
 from electra_jax.speed import dry_run
 from electra_jax.training import loop, run_data
 from electra_jax.workdir import metadata
@@ -226,7 +226,7 @@ def test_sentences_that_are_not_utf8_are_named_with_their_line(tmp_path):
 
 
 REFUSED = config_lib.ConfigError("data.batch_size=0")
-AWAY = reaching.Unreachable("no answer")
+AWAY = servers.Unreachable("no answer")
 
 
 def caused(error, cause):
@@ -241,7 +241,7 @@ def caused(error, cause):
         (metadata.CheckpointError("checkpoint 3 is damaged"), 2),
         (caused(config_lib.ConfigError("--data=x"), REFUSED), 2),
         (AWAY, 1),
-        (causes.MayPass("no space left"), 1),
+        (error_causes.MayPass("no space left"), 1),
         (metadata.NotSaved("the last checkpoint could not be saved"), 1),
         (caused(config_lib.ConfigError("--data=x: no answer"), AWAY), 1),
         (loop.TrainingError("three steps were not finite"), 1),
@@ -261,4 +261,4 @@ def test_what_may_pass_in_a_worker_process_may_pass_here():
         answered = pickle.loads(pickle.dumps(worker_pool.answer(module["work"], cause)))
         with pytest.raises(ValueError, match="unit 3") as error:
             worker_pool.result_of(answered)
-        assert causes.may_pass(error.value) == may_pass
+        assert error_causes.may_pass(error.value) == may_pass

@@ -23,14 +23,14 @@ from electra_jax.data import (
     evaluation_text,
     planning,
     preparation,
-    reaching,
     records,
+    servers,
     text,
     text_hub,
     vocabulary,
     worker_pool,
 )
-from electra_jax.host import causes
+from electra_jax.host import error_causes
 from electra_jax.speed import dry_run
 from support import hub_server
 from support.corpus import small_run, text_settings
@@ -255,7 +255,7 @@ def test_without_a_network_the_remedy_comes_at_once(monkeypatch, tmp_path):
 
 
 def test_a_hub_that_does_not_answer_is_given_up(monkeypatch, tmp_path):
-    monkeypatch.setattr(reaching, "SECONDS", 0.5)
+    monkeypatch.setattr(servers, "SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         hub_server.reach(monkeypatch, f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path)
         began = time.monotonic()
@@ -273,7 +273,7 @@ def test_a_file_that_is_gone_says_that_the_same_command_goes_on(hub, monkeypatch
         lambda *args, **names: (_ for _ in ()).throw(OSError("full")),
     )
     said = "cannot be downloaded .OSError: full.; the same command"
-    with pytest.raises(causes.MayPass, match=said):
+    with pytest.raises(error_causes.MayPass, match=said):
         list(unit.documents(OPTIONS, collections.Counter()))
 
 
@@ -290,7 +290,7 @@ def test_a_list_that_is_refused_says_how_to_agree_and_not_to_wait(hub, answer):
     said = "^hf:pages/wiki/de:train: the Hub refuses to list it; agree to the .* into HF_TOKEN"
     with pytest.raises(ValueError, match=said) as raised:
         text.units(*text.parse("hf:pages/wiki/de"))
-    assert not causes.may_pass(raised.value)
+    assert not error_causes.may_pass(raised.value)
 
 
 def test_a_data_set_with_conditions_says_how_to_agree_and_not_to_wait(hub):
@@ -300,4 +300,4 @@ def test_a_data_set_with_conditions_says_how_to_agree_and_not_to_wait(hub):
     said = "the Hub refuses de/train-00000-of-00001.parquet; agree to the conditions on"
     with pytest.raises(ValueError, match=f"^hf:pages/wiki: {said} .* into HF_TOKEN") as raised:
         list(unit.documents(OPTIONS, collections.Counter()))
-    assert not causes.may_pass(raised.value)
+    assert not error_causes.may_pass(raised.value)

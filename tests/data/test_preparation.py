@@ -35,7 +35,7 @@ from electra_jax.data import (
     vocabulary,
     worker_pool,
 )
-from electra_jax.host import causes, lock
+from electra_jax.host import error_causes, lock
 from electra_jax.report import data_summary
 from support.corpus import text_settings
 from support.digests import digests
@@ -606,7 +606,7 @@ def test_a_full_disk_is_one_line_and_the_next_run_goes_on(corpus, vocab, monkeyp
 
     monkeypatch.setattr(records.ShardWriter, "_finish", full)
     with pytest.raises(
-        causes.MayPass, match="no space left for .*; free some or set data.dir"
+        error_causes.MayPass, match="no space left for .*; free some or set data.dir"
     ) as error:
         preparation.prepare(settings, root, lambda line: None)
     assert "\n" not in str(error.value)
@@ -662,7 +662,7 @@ def test_two_runs_do_not_write_together(corpus, vocab):
     settings, root = settings_for(corpus, vocab), str(corpus / "data")
     folder = planning.folder_of(settings, root)
     with lock.hold(os.path.join(folder, "prepare.lock"), "it"):
-        with pytest.raises(causes.MayPass, match=f"by another run .process {os.getpid()} on"):
+        with pytest.raises(error_causes.MayPass, match=f"by another run .process {os.getpid()} on"):
             preparation.prepare(settings, root, lambda line: None)
     prepare(settings, root)
 

@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 from fsspec.registry import _registry
 
-from electra_jax.data import preparation, reaching, records, text, text_remote
-from electra_jax.host import causes, lock
+from electra_jax.data import preparation, records, servers, text, text_remote
+from electra_jax.host import error_causes, lock
 from support.corpus import text_settings, write_corpus
 
 
@@ -213,7 +213,7 @@ def test_what_cannot_be_read_is_named_with_a_remedy(web, monkeypatch, spec, mess
     with pytest.raises(ValueError, match=re.escape(message)) as raised:
         documents(f"text:{spec.format(at=web.at)}")
     assert "\n" not in str(raised.value)
-    assert not isinstance(raised.value, reaching.Unreachable)
+    assert not isinstance(raised.value, servers.Unreachable)
 
 
 @pytest.mark.parametrize("answer", [401, 403])
@@ -225,7 +225,7 @@ def test_a_server_that_refuses_is_an_error_that_stays(web, answer, pattern):
         documents(f"text:{web.at}/{pattern}")
     assert f": {answer}, message=" in str(raised.value)
     assert "; download it where it may be, and give data.source=text:" in str(raised.value)
-    assert not causes.may_pass(raised.value) and "\n" not in str(raised.value)
+    assert not error_causes.may_pass(raised.value) and "\n" not in str(raised.value)
 
 
 def test_a_right_that_is_taken_away_after_the_listing_is_an_error_that_stays(web):
@@ -233,7 +233,7 @@ def test_a_right_that_is_taken_away_after_the_listing_is_an_error_that_stays(web
     web.closed = "/en/0"
     with pytest.raises(ValueError, match=r"/en/0\.txt\.gz may not be read with the cr") as raised:
         listed.local_path()
-    assert not causes.may_pass(raised.value)
+    assert not error_causes.may_pass(raised.value)
     assert os.path.exists(other.local_path())
 
 
@@ -250,7 +250,7 @@ def test_without_locks_a_download_that_breaks_off_is_seen_and_leaves_nothing(web
 
     monkeypatch.setattr(lock, "take", lambda file: False)
     monkeypatch.setattr(text_remote, "_file_system", lambda address: (BreaksOff(), address))
-    with pytest.raises(causes.MayPass, match="cannot be downloaded"):
+    with pytest.raises(error_causes.MayPass, match="cannot be downloaded"):
         listed.local_path()
     assert seen == [4] and listed.bytes_here() == 0
     assert os.listdir(os.path.dirname(listed._path())) == ["lock"]
@@ -276,10 +276,10 @@ class CodedError(Exception):
     ],
 )
 def test_what_libraries_make_of_an_answer(error, refused):
-    assert reaching.refused(error) == refused
+    assert servers.refused(error) == refused
     wrapped = RuntimeError("cannot be read")
     wrapped.__cause__ = error
-    assert reaching.refused(wrapped) == refused
+    assert servers.refused(wrapped) == refused
 
 
 @pytest.mark.parametrize(
@@ -299,18 +299,18 @@ def test_a_bucket_that_refuses_is_named_with_what_it_needs(monkeypatch, address,
 
 
 def test_a_server_that_does_not_answer_is_one_line_in_time(web, monkeypatch):
-    monkeypatch.setattr(reaching, "SECONDS", 0.5)
+    monkeypatch.setattr(servers, "SECONDS", 0.5)
     for address in ("http://127.0.0.1:9/x.txt", f"{web.at}/hanging.txt"):
-        with pytest.raises(reaching.Unreachable, match="cannot be listed") as raised:
+        with pytest.raises(servers.Unreachable, match="cannot be listed") as raised:
             documents(f"text:{address}")
-        assert f"without a network {reaching.OTHER_TEXT}" in str(raised.value)
+        assert f"without a network {servers.OTHER_TEXT}" in str(raised.value)
         assert ("(Connection refused);" in str(raised.value)) == (":9/" in address)
         assert "\n" not in str(raised.value)
 
 
 def test_many_files_may_take_longer_than_one_answer(web, monkeypatch):
     """A server of the web is asked for the size of each: 1.2 s in all."""
-    monkeypatch.setattr(reaching, "SECONDS", 1)
-    monkeypatch.setattr(reaching, "AT_ONCE", 1)
+    monkeypatch.setattr(servers, "SECONDS", 1)
+    monkeypatch.setattr(servers, "AT_ONCE", 1)
     web.head_seconds = 0.4
     assert len(text_remote.files(f"{web.at}/en/*.gz")) == 3

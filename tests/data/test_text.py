@@ -15,7 +15,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from electra_jax.data import reaching, text, text_files
+from electra_jax.data import servers, text, text_files
 
 
 def read(path, stripes=1, **options):
@@ -231,40 +231,40 @@ def test_a_long_message_of_a_library_ends_at_a_word_with_its_parentheses_closed(
 def test_why_a_server_gives_nothing_is_said_in_the_systems_words(cause, words):
     outer = RuntimeError("Max retries exceeded with url: /another/version/of/it")
     outer.__context__ = cause
-    assert reaching.why(outer).startswith(words)
+    assert servers.why(outer).startswith(words)
 
 
 def test_an_error_without_a_message_gives_the_reason_of_its_cause_or_else_its_kind_alone():
     outer = TimeoutError()
-    assert reaching.why(outer) == "TimeoutError"
+    assert servers.why(outer) == "TimeoutError"
     outer.__cause__ = ValueError("no byte in 60 s")
-    assert reaching.why(outer) == "ValueError: no byte in 60 s"
+    assert servers.why(outer) == "ValueError: no byte in 60 s"
 
 
 def test_many_questions_may_take_longer_than_one(monkeypatch):
-    monkeypatch.setattr(reaching, "SECONDS", 1)
-    monkeypatch.setattr(reaching, "AT_ONCE", 1)
-    found = reaching.each_in_time(lambda n: time.sleep(0.4) or n * n, range(4))  # 1.6 s
+    monkeypatch.setattr(servers, "SECONDS", 1)
+    monkeypatch.setattr(servers, "AT_ONCE", 1)
+    found = servers.each_in_time(lambda n: time.sleep(0.4) or n * n, range(4))  # 1.6 s
     assert found == [0, 1, 4, 9]
 
 
 def test_questions_are_asked_at_the_same_time(monkeypatch):
     """Each waits until another one is asked too."""
-    monkeypatch.setattr(reaching, "AT_ONCE", 2)
+    monkeypatch.setattr(servers, "AT_ONCE", 2)
     both = threading.Barrier(2, timeout=10)
-    assert reaching.each_in_time(lambda n: both.wait() * 0 + n, range(4)) == [0, 1, 2, 3]
+    assert servers.each_in_time(lambda n: both.wait() * 0 + n, range(4)) == [0, 1, 2, 3]
 
 
 def test_a_question_without_an_answer_ends_all(monkeypatch):
-    monkeypatch.setattr(reaching, "SECONDS", 0.3)
+    monkeypatch.setattr(servers, "SECONDS", 0.3)
     never = threading.Event()
     with pytest.raises(TimeoutError, match="no answer in 0.3 s"):
-        reaching.each_in_time(lambda n: n if n < 5 else never.wait(60), range(20))
+        servers.each_in_time(lambda n: n if n < 5 else never.wait(60), range(20))
     never.set()
 
 
 def test_an_error_ends_the_questions(monkeypatch):
-    monkeypatch.setattr(reaching, "AT_ONCE", 1)
+    monkeypatch.setattr(servers, "AT_ONCE", 1)
     with pytest.raises(ZeroDivisionError):
-        reaching.each_in_time(lambda n: 1 / n, range(3))
-    assert reaching.each_in_time(lambda n: 1 / n, []) == []
+        servers.each_in_time(lambda n: 1 / n, range(3))
+    assert servers.each_in_time(lambda n: 1 / n, []) == []

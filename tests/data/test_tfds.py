@@ -16,7 +16,7 @@ import time
 import pytest
 import requests
 
-from electra_jax.data import reaching, text_tfds
+from electra_jax.data import servers, text_tfds
 from support.commands import free_port
 from support.corpus import ROOT
 
@@ -183,7 +183,7 @@ def test_a_set_that_is_made_with_apache_beam_says_so_and_offers_the_hubs(tmp_pat
 
     monkeypatch.setattr(requests, "head", gone)
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    with pytest.raises(reaching.Unreachable) as raised:
+    with pytest.raises(servers.Unreachable) as raised:
         text_tfds.random_access("wikipedia/20190301.en", "train")
     said = str(raised.value)
     assert said.startswith("tfds:wikipedia/20190301.en:train cannot be downloaded from ")

@@ -38,7 +38,7 @@ from electra_jax.finetuning.tuning import (
     tuned_model,
     tuning_step,
 )
-from electra_jax.host import causes, cluster
+from electra_jax.host import cluster, error_causes
 from electra_jax.workdir import metadata
 from support import corpus, encoder_workdir, odd
 from support.commands import command
@@ -417,7 +417,7 @@ def test_a_busy_tpu_is_said_before_anything_asks_for_devices(places, monkeypatch
     monkeypatch.setattr(cluster, "check_chips_are_free", busy)
     monkeypatch.setattr(jax, "process_count", lambda: pytest.fail("it opens the devices"))
     for begin in (electra_jax.fine_tune, forecast.text):
-        with pytest.raises(causes.MayPass, match="the chips are taken"):
+        with pytest.raises(error_causes.MayPass, match="the chips are taken"):
             begin(finetuning_config.parse(settings(places, "x")), places[0])
 
 

@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from electra_jax.data import text_hub
 from electra_jax.finetuning.tasks import custom, reading
-from electra_jax.host import causes
+from electra_jax.host import error_causes
 from support import hub_server
 
 CLASSES = {"info": {"features": {"y": {"names": ["bad", "good"], "_type": "ClassLabel"}}}}
@@ -93,7 +93,7 @@ def test_a_set_with_conditions_says_how_to_agree(hub, tmp_path):
     hub.gated.add("pages/films")
     with pytest.raises(ValueError, match="agree to the conditions on the page of") as raised:
         reading.read(task(), str(tmp_path))
-    assert not causes.may_pass(raised.value)
+    assert not error_causes.may_pass(raised.value)
 
 
 def test_without_a_network_the_remedy_is_one_for_tasks(monkeypatch, tmp_path):
@@ -104,4 +104,4 @@ def test_without_a_network_the_remedy_is_one_for_tasks(monkeypatch, tmp_path):
     said = "without a network give files of this machine, such as custom.train=train.parquet$"
     with pytest.raises(ValueError, match=said) as raised:
         reading.read(task(), str(tmp_path))
-    assert causes.may_pass(raised.value)
+    assert error_causes.may_pass(raised.value)

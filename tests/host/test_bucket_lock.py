@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from electra_jax.host import bucket_lock, buckets, owners
+from electra_jax.host import bucket_lock, buckets, lock_owner
 
 TIMING = bucket_lock.Timing(sign_of_life=1000.0, silence=1000.0)  # seconds; no test waits for one
 
@@ -74,7 +74,7 @@ def changed(**parts):
 def test_only_a_process_of_this_machine_can_be_seen_to_be_gone():
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    parent, began = os.getppid(), owners.started(os.getppid())
+    parent, began = os.getppid(), lock_owner.started(os.getppid())
 
     assert bucket_lock._is_free(changed(pid=gone.pid))
     assert not bucket_lock._is_free(changed(pid=parent, started=began))

@@ -11,7 +11,7 @@ from absl import flags
 from jax._src import clusters
 
 from electra_jax.cli import distributed
-from electra_jax.host import causes, cluster, joining, peers
+from electra_jax.host import cluster, error_causes, joining, peers
 from support.commands import free_port
 from support.corpus import ROOT
 
@@ -260,7 +260,7 @@ def busy():
 def test_a_tpu_that_cannot_be_opened_is_an_error_that_may_pass(tpu_machine, answer):
     """Who comes a second later may find the chips free; nobody computes on the CPU instead."""
     tpu_machine(answer)
-    with pytest.raises(causes.MayPass, match="has a TPU, and jax could not open it") as error:
+    with pytest.raises(error_causes.MayPass, match="has a TPU, and jax could not open it") as error:
         cluster.check_chips_are_free()
     assert ("already in use" in str(error.value)) == (answer is busy)
 

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from electra_jax.host import causes, lock, owners, staging
+from electra_jax.host import error_causes, lock, lock_owner, staging
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_where_there_are_no_locks_one_line_says_so_once(number, answer, tmp_path
     ]
 
 
-PARENT = {"pid": os.getppid(), "started": owners.started(os.getppid())}
+PARENT = {"pid": os.getppid(), "started": lock_owner.started(os.getppid())}
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_without_locks_an_owner_that_lives_on_this_machine_is_respected(
 ):
     answer(errno.ENOLCK)
     path, pid = tmp_path / "run.lock", owner["pid"]
-    path.write_text(json.dumps(owners.me() | {"since": "2026-01-02"} | owner))
+    path.write_text(json.dumps(lock_owner.me() | {"since": "2026-01-02"} | owner))
     if refused:
-        with pytest.raises(causes.MayPass, match=f"in use by another run .process {pid} on"):
+        with pytest.raises(error_causes.MayPass, match=f"in use by another run .process {pid} on"):
             with lock.hold(str(path), "the run"):
                 pass
     else:

@@ -67,12 +67,12 @@ def test_what_was_never_written_because_a_save_failed_is_not_told_at_the_end():
 
 ENDS = """
 import sys
-from electra_jax.host import ending, logs
+from electra_jax.host import process_exit, logs
 
 logs.show()
 with logs.file(sys.argv[1]):
     if sys.argv[2] == "at once":
-        ending.exit_now("the other\\nprocess is gone", 1)
+        process_exit.exit_now("the other\\nprocess is gone", 1)
     try:
         raise OSError(28, "disk full") if sys.argv[2] == "written" else KeyError("a bug")
     finally:

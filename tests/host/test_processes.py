@@ -5,7 +5,7 @@ import jax
 import pytest
 from jax import numpy as jnp
 
-from electra_jax.host import causes, processes
+from electra_jax.host import error_causes, processes
 
 
 class Program:
@@ -92,7 +92,7 @@ def test_what_was_compiled_before_is_not_traced_again():
     assert len(traced) == 1
 
 
-@pytest.mark.parametrize("kind", [causes.MayPass, ValueError])
+@pytest.mark.parametrize("kind", [error_causes.MayPass, ValueError])
 def test_what_may_pass_on_one_process_may_pass_on_all(monkeypatch, kind):
     """The first fails because its settings are refused, or because a server is away."""
     monkeypatch.setattr(processes, "is_alone", lambda: False)
@@ -110,4 +110,4 @@ def test_what_may_pass_on_one_process_may_pass_on_all(monkeypatch, kind):
     monkeypatch.setattr(processes, "gather", lambda text, doing: [*sent, text])
     with pytest.raises(ValueError, match="away .found by process 0") as error:
         processes.agree(lambda: None, ValueError, OSError)
-    assert causes.may_pass(error.value) == (kind is causes.MayPass)
+    assert error_causes.may_pass(error.value) == (kind is error_causes.MayPass)

@@ -7,7 +7,7 @@ import ml_collections
 import pytest
 
 from electra_jax import config as config_lib
-from electra_jax.speed import ahead_of_time, chips, fitting, remedies
+from electra_jax.speed import ahead_of_time, chips, remedies, topology_fit
 from electra_jax.step import plans
 from support.corpus import load_config
 
@@ -136,7 +136,7 @@ def test_nothing_is_announced_if_nothing_is_left_to_try():
 def test_a_program_that_does_not_compile_for_another_reason_is_not_tried_again():
     broken = ahead_of_time.StepOnChips(problem="no such kernel")
     (only,) = remedies.trials(tree(), V5E, lambda _: broken, try_remedies=True)
-    assert fitting.verdict(only, V5E) == "does not compile: no such kernel"
+    assert topology_fit.verdict(only, V5E) == "does not compile: no such kernel"
 
 
 def test_the_state_is_split_over_chips_of_one_slice_only():
@@ -157,7 +157,7 @@ def test_rows_that_cannot_be_split_are_tried_with_the_tensor_axis():
 
     first, second = remedies.trials(tree(), POD, compile_, try_remedies=True)
     assert first.changes == {} and not first.found.fits(POD.chip)
-    assert fitting.verdict(first, POD) == (
+    assert topology_fit.verdict(first, POD) == (
         "does not compile: data.batch_size=128 is not divisible by 256 (devices that split the rows"
         " x accumulation); try 256 or mesh.tensor=2"
     )
@@ -214,7 +214,7 @@ def test_a_trial_that_is_refused_is_a_problem_and_the_search_goes_on():
     (refused,) = [trial for trial in made if trial.found.problem.startswith("mesh")]
     assert refused.changes == FSDP[0]
     line = "  --config.mesh.data=-1 --config.mesh.fsdp=2: mesh.fsdp=2 is refused"
-    assert line in fitting.table(tree(), V5E, made)
+    assert line in topology_fit.table(tree(), V5E, made)
     assert [trial.changes for trial in made if trial.found.fits(V5E.chip)] == [FSDP[1]]
 
 
@@ -230,6 +230,6 @@ def test_an_evaluation_that_a_run_would_refuse_is_not_compiled():
     settings = tree()
     settings.evaluation.batch_size = 12
     (only,) = remedies.trials(settings, V5E, lambda _: compiled(1), try_remedies=True)
-    assert "evaluation.batch_size=12 is not divisible by 8" in fitting.verdict(only, V5E)
+    assert "evaluation.batch_size=12 is not divisible by 8" in topology_fit.verdict(only, V5E)
     settings.evaluation.batch_size = 16
     assert run(lambda _: 1, settings) == ([{}, True], [])

@@ -23,7 +23,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import meshes
 from electra_jax.data import pipeline
-from electra_jax.host import calls
+from electra_jax.host import background_calls
 from electra_jax.objectives import masking
 from electra_jax.report import run_cost
 from electra_jax.speed import dry_run, flops_figures, flops_tables
@@ -185,14 +185,14 @@ def test_interrupted_anywhere_it_goes_on_as_if_never_stopped(text, finished, tmp
 
 
 class AskedToStop:
-    """In place of `calls.begin`: so many programs are compiled, and then a signal comes.
+    """In place of `background_calls.begin`: so many programs are compiled, and then a signal comes.
 
     What is compiled then is not done before the run has ended.
     """
 
     def __init__(self, patch, after):
         self._left, self._run_has_ended, self._call = after, threading.Event(), None
-        before = calls.begin
+        before = background_calls.begin
 
         def call(work, name):
             if name != "compiling":
@@ -203,7 +203,7 @@ class AskedToStop:
             self._call = before(lambda: self._compile(work), name)
             return self._call
 
-        patch.setattr(calls, "begin", call)
+        patch.setattr(background_calls, "begin", call)
 
     def _compile(self, work):
         os.kill(os.getpid(), signal.SIGTERM)

@@ -18,7 +18,7 @@ import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.core import meshes, trees
 from electra_jax.data import pipeline
-from electra_jax.host import causes, lock, processes
+from electra_jax.host import error_causes, lock, processes
 from electra_jax.objectives import replaced_token_detection
 from electra_jax.report import writers
 from electra_jax.speed import dry_run, synthetic
@@ -225,7 +225,9 @@ def test_what_a_run_began_with_is_not_changed_by_a_later_start(text, finished, t
 
 def test_a_second_run_on_the_workdir_is_refused(text, tmp_path):
     with lock.hold(str(tmp_path / "run.lock"), "it"):
-        with pytest.raises(causes.MayPass, match=f"in use by another run .process {os.getpid()}"):
+        with pytest.raises(
+            error_causes.MayPass, match=f"in use by another run .process {os.getpid()}"
+        ):
             electra_jax.train(small_run(*text), tmp_path)
 
 

@@ -24,7 +24,7 @@ from orbax.checkpoint import v1 as ocp
 from electra_jax import config as config_lib
 from electra_jax.core import trees
 from electra_jax.finetuning.tuning import kept_weights
-from electra_jax.host import buckets, causes, safe_files
+from electra_jax.host import buckets, error_causes, safe_files
 from electra_jax.weights import checkpoint, checkpoint_series, save_time
 from electra_jax.workdir import metadata, saved_config
 
@@ -243,7 +243,7 @@ def test_where_none_can_be_read_it_is_said_whether_that_may_pass(
     fail_reads(monkeypatch, {"1": [error] * 3, "2": [FileNotFoundError("gone")] * 3})
     with pytest.raises(metadata.CheckpointError) as raised:
         newest(tmp_path)
-    assert causes.may_pass(raised.value) == passes
+    assert error_causes.may_pass(raised.value) == passes
     assert sorted(os.listdir(tmp_path)) == ["1", "2"]
 
 

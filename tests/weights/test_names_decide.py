@@ -14,7 +14,7 @@ import pytest
 
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary
-from electra_jax.host import causes, processes
+from electra_jax.host import error_causes, processes
 from electra_jax.model import networks
 from electra_jax.step import plans, train_step
 from electra_jax.weights import reading, reading_foreign, starting_weights, warm_start
@@ -99,7 +99,11 @@ def test_an_array_as_long_as_the_padded_vocabulary_is_no_table_by_token():
 
 @pytest.mark.parametrize(
     "error",
-    [metadata.CheckpointError("is damaged"), causes.MayPass("no server"), ValueError("no text")],
+    [
+        metadata.CheckpointError("is damaged"),
+        error_causes.MayPass("no server"),
+        ValueError("no text"),
+    ],
 )
 def test_weights_that_one_process_cannot_read_end_all_of_them(monkeypatch, error):
     """Without that the others wait for it, and end in an error of jax."""

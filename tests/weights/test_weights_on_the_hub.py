@@ -21,8 +21,8 @@ import pytest
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax import convert as convert_command
-from electra_jax.data import reaching
-from electra_jax.host import causes
+from electra_jax.data import servers
+from electra_jax.host import error_causes
 from electra_jax.weights import exporting, hub, importing, publishing, reading, trained_weights
 from electra_jax.weights.formats import card
 from support import hub_server, model_hub
@@ -167,9 +167,11 @@ def test_what_the_hub_would_refuse_is_refused_before_the_export(
 def test_a_push_without_an_answer_ends_in_time(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.MonkeyPatch.context() as patch:
         model_hub.reach(patch, f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path)
-        patch.setattr(reaching, "SECONDS", 0.5)
+        patch.setattr(servers, "SECONDS", 0.5)
         begun = time.monotonic()
-        assert "does not answer" in refused(lambda: publishing.check(NAME, False), causes.MayPass)
+        assert "does not answer" in refused(
+            lambda: publishing.check(NAME, False), error_causes.MayPass
+        )
         assert time.monotonic() - begun < 5
 
 
@@ -178,7 +180,7 @@ def test_an_upload_that_fails_is_one_line_and_the_export_stays(server, exported,
     out = tmp_path / "out"
     given = {"from": str(exported), "to": "hugging_face", "push": NAME, "out": str(out)}
     with convert_flags(**given):
-        line = refused(lambda: convert_command.outwards(None, None), causes.MayPass)
+        line = refused(lambda: convert_command.outwards(None, None), error_causes.MayPass)
     assert line.startswith(f"--push={NAME}: the upload failed (")
     assert (out / "discriminator" / "model.safetensors").exists()
 
@@ -279,7 +281,7 @@ def test_a_list_that_is_refused_says_how_to_agree_and_not_to_wait(server, files,
 def test_a_hub_that_is_silent_is_given_up_in_time(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.MonkeyPatch.context() as patch:
         model_hub.reach(patch, f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path)
-        patch.setattr(reaching, "SECONDS", 0.5)
+        patch.setattr(servers, "SECONDS", 0.5)
         begun = time.monotonic()
         line = refused(lambda: electra_jax.load_encoder(f"hf:{NAME}"))
         assert time.monotonic() - begun < 5

@@ -15,7 +15,7 @@ import electra_jax
 from electra_jax import config as config_lib
 from electra_jax import main, prepare, score
 from electra_jax.data import builtin, records
-from electra_jax.host import causes, lock
+from electra_jax.host import error_causes, lock
 from electra_jax.speed import dry_run
 from electra_jax.training import run_data, saved_state, trained_run
 from electra_jax.weights import exporting, reading
@@ -266,7 +266,7 @@ def test_a_workdir_that_a_run_holds_gets_no_record_of_others(command, tmp_path):
     corpus = write_corpus(tmp_path / "corpus.txt")
     config, workdir = config_lib.parse(small_run(f"text:{corpus}", "")), tmp_path / "run"
     with lock.hold(str(workdir / "run.lock"), "it"), flags(verify_data=True):
-        with pytest.raises(causes.MayPass, match="in use by another run"):
+        with pytest.raises(error_causes.MayPass, match="in use by another run"):
             command.main(config, str(workdir))
     assert os.listdir(workdir) == ["run.lock"]
 

@@ -14,10 +14,10 @@ sys.path.insert(0, os.getcwd())
 
 from electra_jax import main  # noqa: E402 - run as a file
 from electra_jax.cli import command  # noqa: E402
-from electra_jax.host import calls  # noqa: E402
+from electra_jax.host import background_calls  # noqa: E402
 
 left = int(sys.argv.pop(1))
-begin = calls.begin
+begin = background_calls.begin
 
 
 def call(work, name):
@@ -31,5 +31,5 @@ def for_ever():
     threading.Event().wait()
 
 
-calls.begin = call
+background_calls.begin = call
 command.run(main.main)

@@ -15,7 +15,7 @@ sys.path.insert(0, os.getcwd())
 
 from jax import numpy as jnp  # noqa: E402 - run as a file
 
-from electra_jax.host import ending, logs
+from electra_jax.host import logs, process_exit
 from electra_jax.weights import checkpoint_series
 from electra_jax.workdir import metadata  # noqa: E402
 
@@ -35,4 +35,4 @@ with checkpoint_series.Checkpoints(sys.argv[1], keep_last=9) as saved:
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     saved.save(4, tree, {})
 print(metadata.steps(sys.argv[1]))
-ending.leave(0)  # as every command: threads of orbax may wait for the saves that failed
+process_exit.leave(0)  # as every command: threads of orbax may wait for the saves that failed

@@ -21,7 +21,7 @@ import time
 sys.path.insert(0, os.getcwd())
 
 from electra_jax.cli import command  # noqa: E402 - run as a file
-from electra_jax.host import ending, signals  # noqa: E402
+from electra_jax.host import process_exit, signals  # noqa: E402
 
 phase, seconds = sys.argv[1:]
 
@@ -34,11 +34,11 @@ def work():
         ctypes.CDLL(None).signal(int(signal.SIGTERM), ctypes.c_void_p(int(signal.SIG_DFL)))
     if phase != "before":
         with signals.stop_on_signals() as stop:
-            stop.doing, stop.goes_on = "taking step 7", ending.BEGINS_AGAIN
+            stop.doing, stop.goes_on = "taking step 7", process_exit.BEGINS_AGAIN
             stop.saved = phase == "reporting"
             if phase in ("ending", "reporting"):
                 stop.no_more_steps()
-                stop.doing, stop.goes_on = "saving step 9", ending.GOES_ON
+                stop.doing, stop.goes_on = "saving step 9", process_exit.GOES_ON
             print("ready", flush=True)
             if phase == "saving":
                 with stop.during_a_save():

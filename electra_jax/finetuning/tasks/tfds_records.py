@@ -23,7 +23,7 @@ def records(spec: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields (place, record) for each record of 'tfds:NAME:SPLIT'.
 
     The data set is downloaded and prepared if it is not there yet. Raises ValueError, one line, if
-    that fails; within `reaching.SECONDS` if no server of it answers.
+    that fails; within `servers.SECONDS` if no server of it answers.
     """
     name, split = text_tfds.name_and_split(spec.removeprefix("tfds:"))
     source = text_tfds.random_access(name, split, _OTHERWISE)

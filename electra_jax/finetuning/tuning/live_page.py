@@ -16,7 +16,7 @@ from absl import logging
 
 from electra_jax.finetuning.results import page, progress, run_results
 from electra_jax.finetuning.tuning import choices, datasets, loop, summary
-from electra_jax.report import pace
+from electra_jax.report import drawing_pace
 
 SECONDS = 30.0  # at least, between two drawings while a task is trained
 SHARE = 0.01  # of the time goes into these drawings at most
@@ -48,7 +48,7 @@ class LivePage:
         self._at_other_points: list[Mapping[str, Any]] = []  # the records of the task's seeds there
         self._now, self._share = "reading the tasks", 0.0
         self._task: run_results.TaskResult | None = None  # that is trained
-        self._pace = pace.Pace(SECONDS, SHARE)
+        self._pace = drawing_pace.Pace(SECONDS, SHARE)
         self._draw()
 
     @property

@@ -2,7 +2,7 @@
 """Calls in another thread, so that the main thread hears signals and looks at the clock.
 
 Compiling a program and waiting for a checkpoint take minutes and cannot be interrupted. Calls that
-still run when the command ends are abandoned: it does not wait for them (`ending.leave`).
+still run when the command ends are abandoned: it does not wait for them (`process_exit.leave`).
 
     begin(work, name)        a thread for this call alone
     Caller(name).begin(work) one thread for all calls, one after the other, until Caller.end
@@ -53,7 +53,7 @@ def begin(work: Callable[[], Any], name: str) -> Call:
 
 
 class _OfOneCall(threading.Thread):
-    """A thread that `ending.leave` knows by the module of its class."""
+    """A thread that `process_exit.leave` knows by the module of its class."""
 
 
 class Caller:

@@ -10,7 +10,10 @@ from electra_jax.host import logs
 
 GOES_ON = "the same command goes on from the newest checkpoint"
 BEGINS_AGAIN = "there is no checkpoint yet, so the same command begins again"
-_LEFT_BEHIND = ("orbax.", "electra_jax.host.calls")  # modules whose threads nobody waits for
+_LEFT_BEHIND = (
+    "orbax.",
+    "electra_jax.host.background_calls",
+)  # modules whose threads nobody waits for
 
 
 def leave(code: int) -> None:

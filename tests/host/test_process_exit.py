@@ -10,7 +10,7 @@ from support.corpus import ROOT
 
 SCRIPT = """
 import threading
-from electra_jax.host import ending
+from electra_jax.host import process_exit
 
 class Waiting(threading.Thread):
     __module__ = "{module}"
@@ -20,7 +20,7 @@ class Waiting(threading.Thread):
 
 Waiting().start()
 print("told")
-ending.leave(3)
+process_exit.leave(3)
 """
 
 
@@ -28,7 +28,7 @@ ending.leave(3)
     ("module", "work", "output"),
     [
         ("orbax.checkpoint.futures", "threading.Event().wait()", "told\n"),  # for ever
-        ("electra_jax.host.calls", "threading.Event().wait()", "told\n"),
+        ("electra_jax.host.background_calls", "threading.Event().wait()", "told\n"),
         ("user.program", "threading.Event().wait(0.5); print('done')", "told\ndone\n"),
     ],
 )
@@ -42,11 +42,11 @@ def test_only_threads_of_orbax_and_of_calls_in_the_background_are_left_behind(mo
 
 PREPARED = """
 from electra_jax.data import worker_pool
-from electra_jax.host import ending
+from electra_jax.host import process_exit
 
 with worker_pool.Workers({workers}) as workers:
     print(sorted(result for _, result in workers.each(abs, [-1, -2])))
-ending.exit_now("the disk is full", 1)
+process_exit.exit_now("the disk is full", 1)
 """
 
 
@@ -63,11 +63,11 @@ def test_nothing_stands_below_the_error_of_a_run_that_has_prepared_its_data(work
 
 PREPARING = """
 from electra_jax.data import worker_pool
-from electra_jax.host import ending
+from electra_jax.host import process_exit
 
 with worker_pool.Workers({workers}) as workers:
     for _ in workers.each(abs, [-1, -2]):
-        ending.exit_now("a signal, and the main thread does not answer", 1)
+        process_exit.exit_now("a signal, and the main thread does not answer", 1)
 """
 
 
@@ -83,12 +83,12 @@ def test_nothing_stands_below_the_error_of_a_run_that_ends_at_once_while_it_prep
 
 IN_A_CALL = """
 import threading
-from electra_jax.host import calls, ending
+from electra_jax.host import background_calls, process_exit
 
-calls.begin(threading.Event().wait, "for ever")
-calls.Caller("one after the other").begin(int).result()
+background_calls.begin(threading.Event().wait, "for ever")
+background_calls.Caller("one after the other").begin(int).result()
 print("told")
-ending.leave(3)
+process_exit.leave(3)
 """
 
 

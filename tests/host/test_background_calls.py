@@ -3,7 +3,7 @@
 
 import threading
 
-from electra_jax.host import calls
+from electra_jax.host import background_calls
 
 
 def thread_of(caller):
@@ -11,7 +11,7 @@ def thread_of(caller):
 
 
 def test_all_calls_are_made_by_one_thread_until_its_end():
-    caller = calls.Caller("one")
+    caller = background_calls.Caller("one")
     first = thread_of(caller)
     assert thread_of(caller) is first and first.name == "one"
     caller.end()
@@ -23,7 +23,7 @@ def test_all_calls_are_made_by_one_thread_until_its_end():
 
 
 def test_an_end_waits_for_no_call_and_takes_none_away():
-    caller, go_on = calls.Caller("one"), threading.Event()
+    caller, go_on = background_calls.Caller("one"), threading.Event()
     thread = thread_of(caller)
     hanging, after = caller.begin(lambda: go_on.wait(60)), caller.begin(lambda: "made")
     caller.end()

@@ -3,20 +3,20 @@
 
 import sys
 
-from electra_jax.host import causes
+from electra_jax.host import error_causes
 
 
 def test_the_innermost_cause_comes_last():
     first, second, third = OSError("disk"), ValueError("library"), RuntimeError("ours")
     second.__context__, third.__cause__ = first, second
-    assert causes.of(third) == [third, second, first]
+    assert error_causes.of(third) == [third, second, first]
 
 
 def test_errors_that_are_each_others_cause_are_named_once():
     """As aiohttp's and fsspec's are, if one is raised again while the other is handled."""
     connection, missing = OSError("no answer"), FileNotFoundError("x.txt")
     missing.__cause__, connection.__context__ = connection, missing
-    assert causes.of(connection) == [connection, missing]
+    assert error_causes.of(connection) == [connection, missing]
 
 
 def test_what_ended_the_run_is_no_cause_of_what_fails_while_it_ends():
@@ -38,5 +38,5 @@ def test_what_ended_the_run_is_no_cause_of_what_fails_while_it_ends():
         handled, error = close()
     assert handled is ends
     assert disk.__context__ is ends  # as Python notes it
-    assert causes.of(error, handled) == [wrapped, disk]
-    assert causes.of(error) == [wrapped, disk, ends]
+    assert error_causes.of(error, handled) == [wrapped, disk]
+    assert error_causes.of(error) == [wrapped, disk, ends]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from electra_jax.data import text_files
-from electra_jax.host import causes
+from electra_jax.host import error_causes
 
 SECONDS = 15  # in which a server has to say which files it has, or one thing about one file
 AT_ONCE = 8  # questions about single files
@@ -26,7 +26,7 @@ _TELLING = {  # numbers of system errors which say by themselves why there is no
 }
 
 
-class Unreachable(causes.MayPass):
+class Unreachable(error_causes.MayPass):
     """A server does not answer, so nothing is known about the text that it has."""
 
 
@@ -36,7 +36,7 @@ def why(error: Exception) -> str:
     Libraries wrap what the operating system says in the names of their own classes, and quote the
     address of whichever file they asked for last. Where the system says why, its words are enough.
     """
-    chain = causes.of(error)
+    chain = error_causes.of(error)
     for cause in reversed(chain):
         if isinstance(cause, socket.gaierror):
             return f"name resolution failed: {cause.strerror}"
@@ -53,7 +53,7 @@ def may_pass(error: Exception) -> bool:
     outside = (socket.gaierror, ssl.SSLError, TimeoutError, ConnectionError)
     return any(
         isinstance(cause, outside) or (isinstance(cause, OSError) and cause.errno in _TELLING)
-        for cause in causes.of(error)
+        for cause in error_causes.of(error)
     )
 
 
@@ -64,7 +64,7 @@ def refused(error: Exception) -> bool:
     error with a status, huggingface_hub into one with the response, gcsfs into one with a code or,
     for 403, with a first word, s3fs into a PermissionError without the errno of a local one.
     """
-    return any(_is_no(cause) for cause in causes.of(error))
+    return any(_is_no(cause) for cause in error_causes.of(error))
 
 
 def how_to_agree(name: str) -> str:

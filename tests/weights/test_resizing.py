@@ -6,7 +6,7 @@ import pytest
 import tokenizers
 
 from electra_jax.data import vocabulary, vocabulary_training
-from electra_jax.weights import growing
+from electra_jax.weights import resizing
 from support.corpus import write_corpus
 
 ROLES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -23,9 +23,9 @@ TABLE = np.array([[0.0], [1], [2], [3], [4], [10], [20], [30], [99]], np.float32
 
 def test_five_words_out_of_three():
     """Kept by text and by role; new: the mean of sun and ##day; sun alone; the mean of all."""
-    plan = growing.tokens(OLD, NEW)
+    plan = resizing.tokens(OLD, NEW)
     fresh = np.full((11, 1), -1, np.float32)
-    found = growing.rows(TABLE, fresh, plan)
+    found = resizing.rows(TABLE, fresh, plan)
     assert found[:, 0].tolist() == [4, 30, 15, 0, 2, 3, 1, 10, 10, 20, -1]
     assert str(plan) == (
         "7 tokens keep their rows, 2 begin as the mean of their old sub-tokens, 1 as the mean of"
@@ -34,27 +34,27 @@ def test_five_words_out_of_three():
 
 
 def test_a_bias_grows_like_a_table():
-    plan = growing.tokens(OLD, NEW)
-    found = growing.rows(TABLE[:, 0], np.zeros(11, np.float32), plan)
+    plan = resizing.tokens(OLD, NEW)
+    found = resizing.rows(TABLE[:, 0], np.zeros(11, np.float32), plan)
     assert found.tolist() == [4, 30, 15, 0, 2, 3, 1, 10, 10, 20, 0]
 
 
 def test_moments_of_new_tokens_begin_at_zero():
-    plan = growing.tokens(OLD, NEW)
-    found = growing.kept_rows(TABLE, np.zeros((11, 1), np.float32), plan)
+    plan = resizing.tokens(OLD, NEW)
+    found = resizing.kept_rows(TABLE, np.zeros((11, 1), np.float32), plan)
     assert found[:, 0].tolist() == [4, 30, 0, 0, 2, 3, 1, 10, 0, 0, 0]
 
 
 def test_an_old_row_is_kept_to_the_bit():
     table = np.random.default_rng(0).normal(size=(8, 5)).astype(np.float32)
-    found = growing.rows(table, np.zeros((8, 5), np.float32), growing.tokens(OLD, OLD))
+    found = resizing.rows(table, np.zeros((8, 5), np.float32), resizing.tokens(OLD, OLD))
     np.testing.assert_array_equal(found, table)
 
 
 def test_an_old_token_that_is_unknown_in_part_is_left_out_of_the_mean():
     """moon and then a character that the old vocabulary does not have."""
-    plan = growing.tokens(OLD, words(*ROLES, "moon 日"))
-    found = growing.rows(TABLE, np.zeros((6, 1), np.float32), plan)
+    plan = resizing.tokens(OLD, words(*ROLES, "moon 日"))
+    found = resizing.rows(TABLE, np.zeros((6, 1), np.float32), plan)
     assert found[5] == 30
 
 
@@ -69,7 +69,7 @@ def test_from_wordpiece_to_sentencepiece_and_back(pieces):
     begins = next(p for p in pieces.pieces if p.startswith("▁") and len(p) > 2)[1:]
     inside = next(p for p in pieces.pieces if p.isalpha() and len(p) > 1)
     other = words(*ROLES, begins, f"##{inside}", f"##{begins}")
-    there, back = growing.tokens(other, pieces), growing.tokens(pieces, other)
+    there, back = resizing.tokens(other, pieces), resizing.tokens(pieces, other)
     for plan, kept in ((there, (f"▁{begins}", inside)), (back, (begins, f"##{inside}"))):
         new = pieces if plan is there else other
         same = {new.piece(n) for n in np.flatnonzero(plan.kept_V)} - set(ROLES)
@@ -78,10 +78,10 @@ def test_from_wordpiece_to_sentencepiece_and_back(pieces):
 
 def test_a_sign_of_a_beginning_by_itself_is_no_part(pieces):
     """SentencePiece makes '▁' and [UNK] of what it does not know, and '▁' and it of a middle."""
-    plan = growing.tokens(pieces, words(*ROLES, "한국", "##qqq"))
+    plan = resizing.tokens(pieces, words(*ROLES, "한국", "##qqq"))
     assert plan.lost_V.tolist() == [False] * 5 + [True, True]
     blank = pieces.pieces.index("▁")
-    every = growing.tokens(pieces, words(*ROLES, *(f"##{p}{p}" for p in "aeinort")))
+    every = resizing.tokens(pieces, words(*ROLES, *(f"##{p}{p}" for p in "aeinort")))
     assert not every.lost_V.any() and blank not in every.ids
 
 
@@ -97,8 +97,8 @@ def test_byte_level_pieces_are_read_as_text(tmp_path):
     made.save(str(tmp_path / "tokenizer.json"))
     new = vocabulary.load(str(tmp_path / "tokenizer.json"))
     old = vocabulary.Vocabulary("wordpiece", "\n".join((*ROLES, "c", "é")).encode(), True, False)
-    plan = growing.tokens(old, new)
-    found = growing.rows(TABLE[:7], np.zeros((11, 1), np.float32), plan)
+    plan = resizing.tokens(old, new)
+    found = resizing.rows(TABLE[:7], np.zeros((11, 1), np.float32), plan)
     by_piece = dict(zip(new.pieces, found[:, 0].tolist()))
     assert by_piece["Ġc"] == 10 and by_piece["Ã©"] == 20
     assert plan.kept_V[new.pieces.index("Ġc")]
@@ -118,15 +118,15 @@ POSITIONS = np.array([[0.0], [10], [20], [60]], np.float32)
 )
 def test_six_positions_out_of_four(how, rows, kept):
     fresh = np.full((6, 1), 7, np.float32)
-    assert growing.positions(POSITIONS, fresh, how)[:, 0].tolist() == pytest.approx(rows)
-    assert growing.kept_positions(POSITIONS, fresh, how)[:, 0].tolist() == kept
+    assert resizing.positions(POSITIONS, fresh, how)[:, 0].tolist() == pytest.approx(rows)
+    assert resizing.kept_positions(POSITIONS, fresh, how)[:, 0].tolist() == kept
 
 
 @pytest.mark.parametrize("how", ["copied", "interpolated", "fresh"])
 def test_fewer_positions_are_the_first_ones(how):
     fresh = np.full((3, 1), 7, np.float32)
-    assert growing.positions(POSITIONS, fresh, how)[:, 0].tolist() == [0, 10, 20]
-    assert growing.kept_positions(POSITIONS, fresh, how)[:, 0].tolist() == [0, 10, 20]
+    assert resizing.positions(POSITIONS, fresh, how)[:, 0].tolist() == [0, 10, 20]
+    assert resizing.kept_positions(POSITIONS, fresh, how)[:, 0].tolist() == [0, 10, 20]
 
 
 def test_the_lowest_layers_of_the_discriminator():
@@ -144,7 +144,7 @@ def test_the_lowest_layers_of_the_discriminator():
         "generator/encoder/norm/scale": np.zeros(1),
         "generator/head/dense/bias": np.zeros(1),
     }
-    found = growing.lower_layers(params, fresh)
+    found = resizing.lower_layers(params, fresh)
     assert {path: x.tolist() for path, x in found.items()} == {
         "generator/projection/kernel": [[1], [1]],
         "generator/encoder/attention/norm/bias": [[0], [1]],
@@ -153,4 +153,4 @@ def test_the_lowest_layers_of_the_discriminator():
     for shape in ((4, 1), (2, 3)):
         wider = fresh | {"generator/encoder/attention/norm/bias": np.zeros(shape)}
         with pytest.raises(ValueError, match=r"norm/bias is \(3, 1\), the generator's \(\d, \d\);"):
-            growing.lower_layers(params, wider)
+            resizing.lower_layers(params, wider)

@@ -9,7 +9,7 @@ import pytest
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
-from electra_jax.speed import ahead_of_time, chips, fitting, remedies
+from electra_jax.speed import ahead_of_time, chips, remedies, topology_fit
 from electra_jax.step import plans
 from support.corpus import load_config
 
@@ -66,7 +66,7 @@ def test_what_is_no_topology_is_refused_in_one_line(text, message):
 def test_a_program_that_does_not_compile_for_another_reason_is_not_tried_again():
     broken = ahead_of_time.StepOnChips(problem="no such kernel")
     (only,) = remedies.trials(tree(), V5E, lambda _: broken, try_remedies=True)
-    assert fitting.verdict(only, V5E) == "does not compile: no such kernel"
+    assert topology_fit.verdict(only, V5E) == "does not compile: no such kernel"
 
 
 def test_the_floor_is_the_slowest_of_products_and_exchange():
@@ -74,13 +74,13 @@ def test_the_floor_is_the_slowest_of_products_and_exchange():
     # 2 x 200 MB, and 100 MB gathered, at 200 GB/s: 2.5 ms.
     exchanged = {"all-reduce": (3, 200_000_000), "all-gather": (1, 100_000_000)}
     found = compiled(4, exchanged=exchanged, moved=3_000_000_000, seconds=40)
-    limits = fitting.floor(found, V5E)
+    limits = topology_fit.floor(found, V5E)
     assert limits == {
         "products": pytest.approx(1e12 / 197e12),
         "exchange": pytest.approx(0.5e9 / 200e9),
     }
 
-    lines = fitting.table(tree(), V5E, [remedies.Trial({}, found)])
+    lines = topology_fit.table(tree(), V5E, [remedies.Trial({}, found)])
     assert lines[0] == "topology               v5e:2x4, 8 chips of 15.75 GiB"
     assert "most in use a chip     4.00 GiB" in lines
     assert "that less the state    3.00 GiB" in lines
@@ -94,13 +94,13 @@ def test_the_floor_is_the_slowest_of_products_and_exchange():
 def test_what_the_compiler_of_a_tpu_expects_is_said_in_milliseconds():
     expects = "the compiler expects   8 ms a step, by its own cost model; no chip has measured it"
     found = compiled(4, cycles=12_000_000)  # at 1.5 GHz
-    assert expects in fitting.table(tree(), V5E, [remedies.Trial({}, found)])
+    assert expects in topology_fit.table(tree(), V5E, [remedies.Trial({}, found)])
     made = [remedies.Trial({}, found)]
-    assert fitting.as_json(tree(), V5E, made)["expected_seconds"] == pytest.approx(0.008)
+    assert topology_fit.as_json(tree(), V5E, made)["expected_seconds"] == pytest.approx(0.008)
 
     without = [remedies.Trial({}, compiled(4))]
-    assert not any("expects" in line for line in fitting.table(tree(), V5E, without))
-    assert fitting.as_json(tree(), V5E, without)["expected_seconds"] is None
+    assert not any("expects" in line for line in topology_fit.table(tree(), V5E, without))
+    assert topology_fit.as_json(tree(), V5E, without)["expected_seconds"] is None
 
 
 def test_what_leaves_a_slice_is_a_limit_of_its_own():
@@ -109,15 +109,15 @@ def test_what_leaves_a_slice_is_a_limit_of_its_own():
     slices = chips.topology("4xv5e:2x4")
     crossing = {"all-reduce": (9, 100_000_000), "collective-permute": (1, 25_000_000)}
     found = compiled(4, crossing=crossing)
-    assert fitting.floor(found, slices)["network"] == pytest.approx(0.056)
-    assert "network" not in fitting.floor(found, V5E)
+    assert topology_fit.floor(found, slices)["network"] == pytest.approx(0.056)
+    assert "network" not in topology_fit.floor(found, V5E)
 
-    lines = fitting.table(tree(), slices, [remedies.Trial({}, found)])
+    lines = topology_fit.table(tree(), slices, [remedies.Trial({}, found)])
     assert lines[0] == "topology                   4xv5e:2x4, 32 chips of 15.75 GiB in 4 slices"
     assert "all-reduce across          9 a step, 95.4 MiB a chip" in lines
     limits = "56.00 ms (network; products 1.27, exchange 0.00, network 56.00)"
     assert f"a step takes at least      {limits}" in lines
-    assert fitting.as_json(tree(), slices, [remedies.Trial({}, found)])["slices"] == 4
+    assert topology_fit.as_json(tree(), slices, [remedies.Trial({}, found)])["slices"] == 4
 
 
 def test_what_was_tried_stands_below_the_verdict():
@@ -125,12 +125,12 @@ def test_what_was_tried_stands_below_the_verdict():
         {}, ahead_of_time.StepOnChips(peak=20 * GIB, problem="needs more memory")
     )
     remedy = remedies.Trial({"model.remat": "full"}, compiled(9))
-    lines = fitting.table(tree(), V5E, [too_much, remedy])
+    lines = topology_fit.table(tree(), V5E, [too_much, remedy])
     assert lines[-2:] == [
         "does not fit: 4.25 GiB a chip too much",
         "  --config.model.remat=full: fits, 9.00 GiB a chip",
     ]
-    found = fitting.as_json(tree(), V5E, [too_much, remedy])
+    found = topology_fit.as_json(tree(), V5E, [too_much, remedy])
     assert found["fits"] is False and found["tokens_per_second_at_most"] is None
     assert [one["peak"] / GIB for one in found["trials"]] == [20, 9]
     assert [one["peak_less_state"] for one in found["trials"]] == [None, 8 * GIB]
@@ -161,20 +161,20 @@ def test_the_step_of_every_stage_is_compiled_and_the_one_that_needs_most_decides
     assert asked == [SHORT, LONG]
     assert (found.peak, found.stage) == (8 * GIB, LONG)
 
-    lines = fitting.table(settings, V5E, [remedies.Trial({}, found)])
+    lines = topology_fit.table(settings, V5E, [remedies.Trial({}, found)])
     assert "rows a step            64 of 512 tokens, the stage that needs most memory" in lines
     # 64 rows of 512 tokens in the 5.076 ms of 8e12 FLOPs.
     assert "so at most             6,455,296 tokens/s" in lines
     left = "7.75 GiB of 15.75 GiB a chip are left"
     assert lines[-1] == f"fits: {left} in the stage of 64 rows of 512 tokens, which needs most"
-    said = fitting.as_json(settings, V5E, [remedies.Trial({}, found)])
+    said = topology_fit.as_json(settings, V5E, [remedies.Trial({}, found)])
     stage = {"share": 0.9, "sequence_length": 512, "batch_size": 64}
     assert said["stage"] == said["trials"][0]["stage"] == stage
     json.dumps(said)
 
     found = ahead_of_time.compile_apart(tree(), V5E, 100)
     assert found.stage is None and asked[2:] == [SHORT]
-    said = fitting.as_json(tree(), V5E, [remedies.Trial({}, found)])
+    said = topology_fit.as_json(tree(), V5E, [remedies.Trial({}, found)])
     assert said["stage"] is None
 
 
@@ -184,7 +184,7 @@ def test_a_stage_that_does_not_fit_is_named_and_so_is_that_of_each_trial():
         remedies.Trial(changes, compiled(gib, problem=problem, stage=LONG))
         for changes, gib, problem in (({}, 20, full), ({"model.remat": "full"}, 9, ""))
     )
-    assert fitting.table(staged((0.9, 512, 64)), V5E, [first, last])[-2:] == [
+    assert topology_fit.table(staged((0.9, 512, 64)), V5E, [first, last])[-2:] == [
         "does not fit: 4.25 GiB a chip too much in the stage of 64 rows of 512 tokens, which needs"
         " most",
         "  --config.model.remat=full: fits, 9.00 GiB a chip in the stage of 64 rows of 512 tokens",
