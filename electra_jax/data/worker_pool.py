@@ -121,9 +121,9 @@ def worker_count(workers: int) -> int:
 def _no_warning_of_semaphores():
     """Keeps Python's resource tracker quiet, which begins with the first semaphore.
 
-    The tracker removes the semaphores of a process that has ended at once (`exit_now`), and would warn
-    of them below that process's last line. It is a process of its own, so only its environment can
-    tell it.
+    The tracker removes the semaphores of a process that has ended at once (`exit_now`), and would
+    warn of them below that process's last line. It is a process of its own, so only its environment
+    can tell it.
     """
     before = os.environ.get("PYTHONWARNINGS")
     quiet = "ignore:resource_tracker:UserWarning"

@@ -51,83 +51,115 @@ def meet(port, about, seconds):
     Returns ({number of a process: its connection}, names of all processes). Raises, on the others
     too, LateError if one does not come within `seconds`, PeersError if two do not belong together.
     """
-    count, began = about["count"], time.monotonic()
-    patience, arrived, listener = waiting.Patience(began), {}, _listen(port)
+    with _listen(port) as listener, selectors.DefaultSelector() as selector:
+        meeting = _Meeting(listener, selector, about, seconds)
+        meeting.wait_for_all()
+        return meeting.answer_all()
 
-    def missing():
-        return [f"process {n}" for n in range(1, count) if n not in arrived]
 
-    def drop(connection):
-        selector.unregister(connection)
-        connection.close()
-        for known in [n for n, (one, _) in arrived.items() if one is connection]:
-            del arrived[known]
+class _Meeting:
+    """The first process, as the others come: who has come, and why they cannot train together."""
 
-    # `arrived` has one connection per number, `greeted` all that spoke, of a repeated number too.
-    greeted, unlike, ends, refusal = [], None, began + seconds, PeersError
-    with listener, selectors.DefaultSelector() as selector:
+    def __init__(self, listener, selector, about, seconds):
+        self._listener, self._selector = listener, selector
+        self._about, self._seconds = about, seconds
+        self._began = time.monotonic()
+        self._ends = self._began + seconds
+        self._patience = waiting.Patience(self._began)
+        self._arrived = {}  # number of a process -> (its connection, its name)
+        self._greeted = []  # the connections of all that spoke, of a repeated number too
+        self._refusal: PeersError | None = None
         selector.register(listener, selectors.EVENT_READ)
 
-        # After two that do not belong together, the others still have time to come and be told.
-        while len(greeted) < count - 1 if unlike else missing():
+    def wait_for_all(self):
+        """Returns when all have come, when all that differ have been heard, or when time is up."""
+        while not self._is_complete():
             now = time.monotonic()
-            if now > ends:
-                if not unlike:
-                    refusal = LateError
-                    unlike = (
-                        f"{waiting.listed(missing())} of {count} did not come within"
-                        f" {seconds:g} s; start all with the same --coordinator_address and"
-                        " --num_processes, or raise --start_timeout"
-                    )
-                break
+            if now > self._ends:
+                self._refusal = self._refusal or self._late()
+                return
 
-            if patience.is_over(now):
-                waiting.say_waiting(missing(), now - began)
-                told = {"kind": "waiting", "names": missing(), "seconds": now - began}
-                for connection, _ in arrived.values():
-                    wire.say(connection, told)
+            if self._patience.is_over(now):
+                self._say_who_is_missing(now)
+            for key, _ in self._selector.select(wire.RETRY):
+                if key.fileobj is self._listener:
+                    connection = wire.watched(self._listener.accept()[0])
+                    self._selector.register(connection, selectors.EVENT_READ, bytearray())
+                else:
+                    self._read(key.fileobj, key.data, now)
 
-            for key, _ in selector.select(wire.RETRY):
-                if key.fileobj is listener:
-                    connection = wire.watched(listener.accept()[0])
-                    selector.register(connection, selectors.EVENT_READ, bytearray())
-                    continue
-
-                connection, greeting, data = key.fileobj, key.data, wire.received(key.fileobj)
-                greeting += data
-                if not data or connection in greeted or len(greeting) > _GREETING:
-                    greeted = [one for one in greeted if one is not connection]
-                    # It went away, or it is another program that found the port.
-                    drop(connection)
-                elif greeting.endswith(b"\n"):
-                    theirs = _greeting(greeting)
-                    if theirs is None:
-                        drop(connection)
-                        continue
-                    greeted.append(connection)
-                    why = _unlike(about, theirs, arrived)
-                    if why and not unlike:
-                        unlike, ends = why, min(ends, now + waiting.FIRST_WORD)
-                    arrived.setdefault(theirs["number"], (connection, theirs["name"]))
-
-        for connection in greeted if unlike else ():
-            late = refusal is LateError
-            wire.say(connection, {"kind": "no", "why": unlike, "late": late})
+    def answer_all(self):
+        """Says "go" or "no" to all and closes what does not belong to the run; see `meet`."""
+        if self._refusal:
+            late = isinstance(self._refusal, LateError)
+            for connection in self._greeted:
+                wire.say(connection, {"kind": "no", "why": str(self._refusal), "late": late})
 
         # Only the connections of the run stay open.
-        ours = [] if unlike else [connection for connection, _ in arrived.values()]
-        for key in list(selector.get_map().values()):
-            if key.fileobj not in (listener, *ours):
-                drop(key.fileobj)
+        ours = [] if self._refusal else [connection for connection, _ in self._arrived.values()]
+        for key in list(self._selector.get_map().values()):
+            if key.fileobj not in (self._listener, *ours):
+                self._drop(key.fileobj)
+        if self._refusal:
+            raise self._refusal
 
-    if unlike:
-        raise refusal(unlike)
+        names = [self._about["name"]]
+        names += [self._arrived[number][1] for number in range(1, self._about["count"])]
+        for connection in ours:
+            wire.say(connection, {"kind": "go", "names": names})
+        return {number: connection for number, (connection, _) in self._arrived.items()}, names
 
-    names = [about["name"]] + [arrived[n][1] for n in range(1, count)]
-    for connection, _ in arrived.values():
-        wire.say(connection, {"kind": "go", "names": names})
+    def _is_complete(self):
+        # After two that do not belong together, the others still have time to come and be told.
+        if self._refusal:
+            return len(self._greeted) >= self._about["count"] - 1
+        return not self._missing()
 
-    return {number: connection for number, (connection, _) in arrived.items()}, names
+    def _missing(self):
+        numbers = range(1, self._about["count"])
+        return [f"process {number}" for number in numbers if number not in self._arrived]
+
+    def _late(self):
+        return LateError(
+            f"{waiting.listed(self._missing())} of {self._about['count']} did not come within"
+            f" {self._seconds:g} s; start all with the same --coordinator_address and"
+            " --num_processes, or raise --start_timeout"
+        )
+
+    def _say_who_is_missing(self, now):
+        missing, seconds = self._missing(), now - self._began
+        waiting.say_waiting(missing, seconds)
+        for connection, _ in self._arrived.values():
+            wire.say(connection, {"kind": "waiting", "names": missing, "seconds": seconds})
+
+    def _read(self, connection, received, now):
+        """Takes what a connection has sent; with the end of its greeting the process has come."""
+        data = wire.received(connection)
+        received += data
+        if not data or connection in self._greeted or len(received) > _GREETING:
+            # It went away, or it is another program that found the port.
+            self._greeted = [one for one in self._greeted if one is not connection]
+            self._drop(connection)
+        elif received.endswith(b"\n"):
+            greeting = _greeting(received)
+            if greeting is None:
+                self._drop(connection)
+            else:
+                self._take(connection, greeting, now)
+
+    def _take(self, connection, greeting, now):
+        self._greeted.append(connection)
+        why = _unlike(self._about, greeting, self._arrived)
+        if why and not self._refusal:
+            self._refusal = PeersError(why)
+            self._ends = min(self._ends, now + waiting.FIRST_WORD)
+        self._arrived.setdefault(greeting["number"], (connection, greeting["name"]))
+
+    def _drop(self, connection):
+        self._selector.unregister(connection)
+        connection.close()
+        for known in [n for n, (one, _) in self._arrived.items() if one is connection]:
+            del self._arrived[known]
 
 
 def _listen(port):
