@@ -40,8 +40,7 @@ class LivePicture:
         """
         self._show, self._now = show or _below_the_cell(), now
         self._name = os.path.basename(os.path.abspath(workdir))
-        path = os.path.join(workdir, writers.METRICS)
-        self._rows = writers.read(path) if os.path.exists(path) else []
+        self._rows = writers.of_run(workdir)
         self._drawn, self._drawing = -math.inf, 0.0  # when it was drawn, and for how long
         self._is_old = bool(self._rows)
 

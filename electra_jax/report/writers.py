@@ -158,6 +158,12 @@ class Console:
         """Does nothing: the log belongs to the program."""
 
 
+def of_run(workdir: str | os.PathLike) -> list[dict]:
+    """The rows of metrics.jsonl in a workdir, as `read`; none if there is no such file."""
+    path = os.path.join(workdir, METRICS)
+    return read(path) if os.path.exists(path) else []
+
+
 def read(path: str | os.PathLike) -> list[dict]:
     """The rows of a metrics file in order. An incomplete last line is left out.
 

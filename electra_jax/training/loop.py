@@ -107,7 +107,7 @@ def _error_on_the_page(out: output.Output):
     try:
         yield
     except Exception as error:
-        out.refresh_page("stopped", note=" ".join(f"{error}".split()) or type(error).__name__)
+        out.page.refresh("stopped", note=" ".join(f"{error}".split()) or type(error).__name__)
         raise
 
 
@@ -190,7 +190,7 @@ class _Loop:
             logging.info(run_facts.describe_start(run))
             for line in run_facts.attention_notes(run):
                 logging.info(line)
-            self._out.refresh_page()
+            self._out.page.refresh()
             self._out.stage_begins()
             if due:
                 self._evaluate()
@@ -309,10 +309,10 @@ class _Loop:
                 self._save()
         if self._report_due():
             with self._budget.clock.paused():
-                out.report("running")
-        elif self._log_due() and not (self._budget.over or self._stopping) and out.page_is_old():
+                out.page.report("running")
+        elif self._log_due() and not (self._budget.over or self._stopping) and out.page.is_old:
             with self._budget.clock.paused():
-                out.refresh_page()
+                out.page.refresh()
 
     def _evaluate(self, write=True):
         """Evaluates, unless a signal comes before that is compiled: then the next start does it."""
@@ -357,7 +357,7 @@ class _Loop:
         self._saved.close()
         self._stop.saved = True
         whole = self._budget.over and not self._run.evaluation_due
-        self._out.report("finished" if whole else "stopped")
+        self._out.page.report("finished" if whole else "stopped")
         return self._final
 
     def _save(self):

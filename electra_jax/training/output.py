@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run writes: metrics to every writer, evaluations, alarms, the report.
+"""What a run writes: metrics to every writer, alarms, and what it is doing.
 
-    sums of the steps -> log line
-    held-out rows -> evaluation
-    both -> metrics.jsonl, console, TensorBoard, extra writers -> alarms, report.html
+    sums of the steps                         -> log line
+    held-out rows (`heldout_evaluation`)      -> evaluation
+    both -> metrics.jsonl, console, TensorBoard, extra writers -> alarms, `report_page`
 
 Metrics are computed on all processes, since that needs all devices; process 0 alone writes.
 """
@@ -21,17 +21,19 @@ from electra_jax.config import stages
 from electra_jax.core import counters, metrics
 from electra_jax.host import processes, safe_files, signals
 from electra_jax.model import accounting
-from electra_jax.report import alarms, drawing_pace, live_line, ranking, view_html, writers
-from electra_jax.report import run_page as page
+from electra_jax.report import alarms, live_line, writers
 from electra_jax.step import evaluation
 from electra_jax.training import budget as budget_lib
-from electra_jax.training import run_data, run_facts, runs, shown_rows, speed_clock
+from electra_jax.training import (
+    heldout_evaluation,
+    report_page,
+    run_facts,
+    runs,
+    speed_clock,
+)
 from electra_jax.workdir import metadata, starts
 
-BEST, WORST = 5, 3  # how many of the rows that were judged the report shows
 _COMPILING = "compiling the step"
-LIVE_SECONDS = 30.0  # at least, between two drawings of the page while the run lasts
-LIVE_SHARE = 0.01  # of the time goes into these drawings at most
 
 
 class Output:
@@ -65,10 +67,8 @@ class Output:
         self._watch = self._new_watch()
         self._first_step = (-2, 0.0)  # of this start or stage, and the clock when it was done
 
-        self._pace = drawing_pace.Pace(LIVE_SECONDS, LIVE_SHARE)  # of drawings of the page
-        self._samples: page.Summary = {}  # those of the last whole report
-        self._heldout = {}  # stage -> held-out rows, of the stage that was evaluated last
-        self._evaluated: set[int] = set()  # the stages whose evaluation was compiled
+        self.page = report_page.ReportPage(run, self.doing)
+        self._heldout = heldout_evaluation.HeldOutEvaluation(run, stop, self.doing)
         self._speed = speed_clock.SpeedClock(budget.clock, run.step, self._tokens_seen())
 
     def __enter__(self):
@@ -216,31 +216,10 @@ class Output:
 
         Raises processes.Stopped if a signal comes before the evaluation of this stage is compiled.
         """
-        run, compiled = self._run, self._run.stage_number in self._evaluated
-        self.doing("evaluating" if compiled else "compiling the evaluation")
-        if run.stage_number not in self._heldout:
-            self._heldout = {
-                run.stage_number: run_data.heldout(run.stage.records, run.config.evaluation.rows)
-            }
-
-        values = run.stage.evaluator.of_sources(
-            run.state.evaluated,
-            self._heldout[run.stage_number],
-            progress=lambda rows: self._moves_on(),
-            stops=None if compiled else self._stop.is_asked,
-        )
-        values["tokens_seen"] = self._tokens_seen()
-
+        values = self._heldout.metrics() | {"tokens_seen": self._tokens_seen()}
         if write:
-            self._write(run.step, "eval", values)
+            self._write(self._run.step, "eval", values)
         return values
-
-    def _moves_on(self):
-        """A batch of an evaluation is done."""
-        if self._run.stage_number not in self._evaluated:
-            self._evaluated.add(self._run.stage_number)
-            self.doing("evaluating")
-        self._stop.moves_on()
 
     def owes_evaluation(self) -> bool:
         """Whether this step is still to be evaluated; the same on all processes.
@@ -250,50 +229,10 @@ class Output:
         """
 
         def is_missing():
-            rows = writers.read(self._path) if os.path.exists(self._path) else []
-            return (self._run.step, "eval") not in {(row["step"], row["kind"]) for row in rows}
+            written = {(row["step"], row["kind"]) for row in self._written()}
+            return (self._run.step, "eval") not in written
 
         return self._run.evaluation_due and processes.of_first(is_missing)
-
-    def report(self, status: str) -> None:
-        """Draws report.html and report.png again. An error there is logged and never ends a run."""
-        self._draw(status, whole=True)
-
-    def refresh_page(self, status: str = "running", note: str = "") -> None:
-        """Draws report.html alone, with the samples of the last whole report.
-
-        Args:
-          status: as `report`.
-          note: plain words, such as why the run stopped.
-        """
-        self._draw(status, whole=False, note=note)
-
-    def page_is_old(self) -> bool:
-        """Whether the page can be drawn again without taking a noticeable share of the time."""
-        return self._speaks and self._pace.is_due
-
-    def _draw(self, status, whole, note=""):
-        wanted = self._speaks and self._c.logging.report_every
-        if not wanted:
-            return
-
-        self.doing("drawing the report")
-        with self._pace.drawing():
-            try:
-                rows = self._written()
-                if whole:
-                    self._samples = _samples(self._run)
-                said = run_facts.summary(self._run, status, rows) | self._samples
-                page.write(self._run.workdir, rows, said | {"note": note}, picture=whole)
-            except Exception as error:  # a file that cannot be written, memory, a font, ...
-                # A failed rename has its destination in `filename2`.
-                place = getattr(error, "filename2", None) or getattr(error, "filename", None)
-                logging.warning(
-                    "the report was not written: %s; training is not affected; %sthe next start"
-                    " draws it again",
-                    " ".join(f"{type(error).__name__}: {error}".split()),
-                    f"move {place} away or make it writable, and " if place else "",
-                )
 
     def _write(self, step, kind, values):
         """Sends a row to every writer, and logs the alarms that it raises."""
@@ -335,26 +274,7 @@ class Output:
 
     def _written(self):
         """The rows of metrics.jsonl; none if there is no such file."""
-        return writers.read(self._path) if os.path.exists(self._path) else []
+        return writers.of_run(self._run.workdir)
 
     def _tokens_seen(self):
         return counters.to_int(jax.device_get(self._run.state.tokens_seen))
-
-
-def _samples(run: runs.Run) -> page.Summary:
-    """Held-out rows with the outputs of the networks: the best and the worst that were judged."""
-    if jax.process_count() > 1:
-        return {}  # process 0 cannot run the networks without the others
-
-    judged = shown_rows.judged(
-        run.stage.play, run.state.evaluated, run.vocabulary, run.stage.records, shown_rows.JUDGED
-    )
-    sentence = ranking.sentence(judged)
-    best, worst = ranking.extremes(judged, BEST, WORST)
-    about = f"At step {run.step:,}: {sentence}. {ranking.IN_WORDS}" if sentence else ""
-    return page.Summary(
-        samples=[view_html.to_html(example) for example in best],
-        worst_samples=[view_html.to_html(example) for example in worst],
-        about_samples=about,
-        samples_key=view_html.html_key([*best, *worst]),
-    )

@@ -13,7 +13,7 @@ from orbax.checkpoint import v1 as ocp
 
 import electra_jax
 from electra_jax.report import run_cost, writers
-from electra_jax.training import output
+from electra_jax.training import output, report_page
 from electra_jax.workdir import metadata, saved_config, starts
 from support.corpus import small_run
 
@@ -38,8 +38,8 @@ class _Seen:
 def test_the_page_is_there_before_the_first_step_and_says_why_a_run_ended(
     text, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(output, "LIVE_SECONDS", 0.0)
-    monkeypatch.setattr(output, "LIVE_SHARE", math.inf)
+    monkeypatch.setattr(report_page, "LIVE_SECONDS", 0.0)
+    monkeypatch.setattr(report_page, "LIVE_SHARE", math.inf)
     seen = _Seen(tmp_path, fails_at=6)
     with pytest.raises(RuntimeError, match="no power"):
         electra_jax.train(small_run(*text, logging__report_every=1000), tmp_path, [seen])
@@ -71,7 +71,7 @@ def test_the_page_of_a_run_whose_last_save_failed_does_not_call_it_finished(
 
 
 def test_a_page_that_was_just_drawn_is_left_alone(text, tmp_path, monkeypatch):
-    monkeypatch.setattr(output, "LIVE_SECONDS", math.inf)
+    monkeypatch.setattr(report_page, "LIVE_SECONDS", math.inf)
     seen = _Seen(tmp_path)
     config = small_run(*text, logging__report_every=1000, schedule__steps=4, evaluation__every=4)
     electra_jax.train(config, tmp_path, [seen])
