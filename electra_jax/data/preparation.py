@@ -34,18 +34,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from electra_jax.data import (
-    document_ends,
     downloads,
     duplicates,
     executors,
     folder_vocabulary,
-    heldout_share,
     planning,
     progress_lines,
     records,
-    second_segments,
-    short_documents,
     stripes,
+    text_warnings,
     totals,
     unit_files,
     units,
@@ -254,10 +251,10 @@ def _build(plan, progress, watcher, executor):
         _remove_strangers(plan.folder, manifest)
         warnings = (
             utf8.warning(tasks, results),
-            document_ends.warning(tasks, results),
-            short_documents.warning(tasks, results),
-            heldout_share.warning(manifest),
-            second_segments.warning(manifest),
+            text_warnings.too_long(tasks, results),
+            text_warnings.too_short(tasks, results),
+            text_warnings.much_held_out(manifest),
+            text_warnings.few_second_segments(manifest),
         )
         for line in filter(None, warnings):
             progress(f"warning: {line}")

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from electra_jax.data import heldout_share, preparation
+from electra_jax.data import preparation, text_warnings
 from support.corpus import text_settings
 
 SENTENCES = [f"the cat sees letter {number}." for number in range(300)]
@@ -46,6 +46,6 @@ def test_a_small_source_does_not_hide_a_large_one():
     for kind, remedy in (("blank_lines", "put blank lines"), ("files", "set data.documents=bl")):
         settings = {"heldout_fraction": 0.005, "documents": kind}
         manifest = types.SimpleNamespace(sources=sources, settings=settings)
-        said = heldout_share.warning(manifest)
+        said = text_warnings.much_held_out(manifest)
         assert said.startswith("many: 1 of 9 documents are held out, which are 10% of the tokens")
         assert f"so {remedy}" in said

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from electra_jax.data import preparation, records, short_documents, text
+from electra_jax.data import preparation, records, text, text_warnings
 from support.corpus import text_settings
 
 PARAGRAPH = "the cat sees a letter."  # 6 tokens
@@ -56,7 +56,7 @@ def warning(*found, documents="blank_lines"):
         tasks.append(types.SimpleNamespace(settings=settings, unit=unit, source_index=source))
         counts = dict(zip(("rows", "padding", "documents", "tokens"), numbers, strict=True))
         results.append({"counts": counts | {"heldout_tokens": 0}})
-    return short_documents.warning(tasks, results)
+    return text_warnings.too_short(tasks, results)
 
 
 def test_where_each_line_is_a_document_short_ones_are_packed():

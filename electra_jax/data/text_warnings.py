@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Warnings about text that was cut into documents and rows otherwise than its owner thinks.
+
+    tasks, their results  ->  too_long             hardly anything ends a document
+                          ->  too_short            documents are far shorter than the rows
+    manifest              ->  much_held_out        far more is held out than was asked for
+                          ->  few_second_segments  hardly a row has two segments
+
+Each is one line with the remedy, or '' where nothing is wrong.
+"""
+
+import collections
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from electra_jax.data import planning, records, text, text_files
+
+LONGEST = 5_000_000  # characters that the documents of a file may have on average
+PADDING = 0.5  # of the places of training rows; less is no waste
+FEWEST_ROWS = 1_000  # text of fewer is only a trial
+FEWEST_HELD_OUT = 1_000  # tokens; as above
+HELD_OUT = 0.05  # of a source's tokens; less is no loss
+FEW_PAIRS = 0.1  # of the rows that might have two segments
+TIMES = 3  # the share that was asked for; a few dozen documents may well come to twice of it
+_FOUND = ("documents", "duplicates", "skipped_short", "empty")  # counts of documents, kept or not
+
+
+def too_long(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, Any]]) -> str:
+    """A warning about plain text in which hardly anything ends a document; `results` are of tasks.
+
+    A file without blank lines is one document, however long it is, even if each of its lines is
+    meant as a document; with data.documents='files' a file of many documents is one, too. Rows then
+    run on from each text into the next, and held-out text, which is chosen document by document,
+    has all of the file or nothing.
+    """
+    counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
+    for task, result in zip(tasks, results, strict=True):
+        if text.is_plain(task.unit):
+            counts[task.unit.origin].update(result["counts"])
+
+    wrong = [
+        (found["characters"], documents, name)
+        for name, found in counts.items()
+        if found["characters"] > LONGEST * (documents := sum(found[kind] for kind in _FOUND))
+    ]
+    if not wrong:
+        return ""
+
+    characters, documents, name = max(wrong)
+    others = f" (and {len(wrong) - 1:,} more files)" if len(wrong) > 1 else ""
+    return (
+        f"{name}{others} has {documents:,} document{'s' * (documents != 1)} in {characters:,}"
+        f" characters, {text_files.why_long(tasks[0].settings.documents)}"
+    )
+
+
+def too_short(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, Any]]) -> str:
+    """A warning about the source whose rows have most padding; `results` are of tasks.
+
+    In a book or an article a blank line ends a paragraph, and each paragraph is then a document:
+    rows of pairs hold little more than one of them, and some are held out of texts whose others are
+    trained on. Documents that truly are short look the same, so the line has a remedy for both.
+    Nothing is said if the files are not longer than the rows either, or if there is only one: as a
+    document it would be all of its source, of which one document must be held out. Where each line
+    is a document, there is no doubt, and one remedy.
+    """
+    settings, length = tasks[0].settings, tasks[0].settings.sequence_length
+    if settings.documents == "files":
+        return ""
+    lines_are_documents = settings.documents == "lines"
+
+    counts: dict[int, collections.Counter] = collections.defaultdict(collections.Counter)
+    files: dict[int, set[str]] = collections.defaultdict(set)
+    for task, result in zip(tasks, results, strict=True):
+        if text.is_plain(task.unit):
+            counts[task.source_index].update(result["counts"])
+            files[task.source_index].add(task.unit.origin)
+
+    wrong = []
+    for number, found in counts.items():
+        tokens, count = found["tokens"] + found["heldout_tokens"], len(files[number])
+        share = found["padding"] / max(1, found["rows"] * length)
+        long = lines_are_documents or (count > 1 and tokens > length * count)
+        if share > PADDING and found["rows"] >= FEWEST_ROWS and long:
+            wrong.append((share, number, tokens / found["documents"]))
+    if not wrong:
+        return ""
+
+    share, number, tokens = max(wrong)
+    remedies = [
+        "if blank lines end paragraphs, and each file is a document, as a book or an article, set"
+        " data.documents=files",
+        "if the texts are so short, choose data.rows=packed, which puts several into a row",
+    ]
+    if lines_are_documents:
+        remedies = ["choose data.rows=packed, which puts several into a row"]
+    return (
+        f"{text.parse(settings.source)[number].spec}: documents of its plain text have"
+        f" {tokens:,.0f} tokens on average, so {share:.0%} of the places in rows of"
+        f" data.sequence_length={length} are padding; {'; '.join(remedies)}"
+    )
+
+
+def much_held_out(manifest: records.Manifest) -> str:
+    """A warning about the source of which the largest share is held out.
+
+    A document is held out as a whole, and at least one of each source is. Of a few documents, such
+    as books or files without blank lines, that may be a large share of the text, which is then
+    never trained on.
+    """
+    asked, documents = (manifest.settings[name] for name in ("heldout_fraction", "documents"))
+    many = [
+        source
+        for source in manifest.sources
+        if source.counts["heldout_tokens"] >= FEWEST_HELD_OUT
+        and _share_held_out(source) > max(HELD_OUT, TIMES * asked)
+    ]
+    if not many:
+        return ""
+
+    source = max(many, key=_share_held_out)
+    counts = source.counts
+    return (
+        f"{source.spec}: {counts['heldout_documents']:,} of {counts['documents']:,} documents are"
+        f" held out, which are {_share_held_out(source):.0%} of the tokens, not the {asked:.1%} of"
+        " data.heldout_fraction, and are not trained on; a document is held out whole, so"
+        f" {text_files.SEPARATE[documents]}, give JSON lines with one document each, or name more"
+        " text"
+    )
+
+
+def few_second_segments(manifest: records.Manifest) -> str:
+    """A warning if far fewer rows have two segments than were asked for.
+
+    A segment ends where a line ends. So a document of a single line, as abstracts in JSON lines
+    often are, has no second segment, and the embedding of its type is never trained.
+    """
+    settings, found = manifest.settings, manifest.two_segment_fraction
+    asked = 1 - settings["single_segment_rate"]
+    is_trial = manifest.totals["rows"] < FEWEST_ROWS
+    if settings["rows"] != "pairs" or is_trial or found >= FEW_PAIRS * asked:
+        return ""
+
+    return (
+        f"{found:.1%} of the rows have a second segment, where data.single_segment_rate allows"
+        f" {asked:.0%}: a segment ends with a line, and most documents have a single one; end each"
+        " sentence with a line break, in JSON with \\n, or choose data.rows=packed, which has no"
+        " segments"
+    )
+
+
+def _share_held_out(source: records.RecordedSource) -> float:
+    """The share of a source's tokens that is held out; 0 if it has no tokens."""
+    heldout = source.counts["heldout_tokens"]
+    whole = source.counts["tokens"] + heldout
+    return heldout / whole if whole else 0.0
