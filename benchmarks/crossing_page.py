@@ -224,7 +224,7 @@ def _setting(found):
             "- **Command**: `python benchmarks/crossing.py --workdir=WORKDIR"
             f" --source={shlex.quote(kept_runs.short(about['source']))} --steps={about['steps']}"
             f" --arms={','.join(found.kinds)}`, and `--downstream` with the folder of the sets."
-            " Run again, it goes on.",
+            " Run again, it continues.",
         ]
     )
 

@@ -496,7 +496,7 @@ def _setting(found):
             " each seed.",
             *_identity(found),
             f"- **Command**: `{command}`. It trains all arms, or those of `--arms`;"
-            " run again, it goes on.",
+            " run again, it continues.",
         ]
     )
 

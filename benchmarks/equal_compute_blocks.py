@@ -178,7 +178,7 @@ def of_command(found: CompleteSeeds, script: str) -> str:
             f" --source={shlex.quote(kept_runs.short(about['source']))}"
             f" --steps={about['arms'][REFERENCE]['steps']} --seeds={len(found.seeds)}"
             f" --arms={','.join(found.arms)}`, and `--downstream` with the folder of the two sets."
-            " Run again, it goes on.",
+            " Run again, it continues.",
             f"- **Time**: {minutes:.1f} minutes a run (median) on two cores that did other work"
             " too. Runs go by steps, so that this changes no number.",
         ]

@@ -5,7 +5,7 @@
 
 Each check is a command of its own. It begins only if its limit, above which it is ended, fits into
 what is left of --seconds; its line is printed as soon as it ends, and last comes the table of all
-with the names of those that are left. The same call goes on: first with those that no call has
+with the names of those that are left. The same call continues: first with those that no call has
 begun, then with those that failed.
 
 FOLDER gets two files, written anew after every check: checks.json, all that was found by device

@@ -6,7 +6,7 @@
 
 One command prepares the text, trains for the hour (compiling, evaluating and saving do not count),
 fine-tunes the encoder on five tasks with five seeds and random weights of its shape with two, asks
-the frozen encoder, and adds a record to the page. It goes on where it was stopped.
+the frozen encoder, and adds a record to the page. It continues where it was stopped.
 
     WORKDIR/run                     an ordinary workdir
     WORKDIR/host.txt                the machine that has trained
@@ -111,7 +111,7 @@ def check_files(given) -> None:
 
 
 def train(given) -> str:
-    """Trains for the hour, or goes on; returns the workdir. SystemExit if it was stopped."""
+    """Trains for the hour, or continues; returns the workdir. SystemExit if it was stopped."""
     folder, host = os.path.join(given.workdir, "run"), pathlib.Path(given.workdir, HOST)
     if not os.path.exists(os.path.join(folder, starts.NAME)):  # later calls may have fewer cores
         host.parent.mkdir(parents=True, exist_ok=True)
@@ -253,7 +253,7 @@ def _command(name, *flags):
     if done.returncode == REFUSED:
         raise SystemExit(f"{name} was refused (above); correct what it names")
     if done.returncode:
-        raise SystemExit(f"{name} ended with {done.returncode}; the same command goes on")
+        raise SystemExit(f"{name} ended with {done.returncode}; the same command continues")
 
 
 if __name__ == "__main__":

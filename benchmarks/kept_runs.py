@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finished runs of an experiment, kept beside its page: another machine goes on from them.
+"""Finished runs of an experiment, kept beside its page: another machine continues from them.
 
     WORKDIR/experiment.json, WORKDIR/seedS/ARM/finished.json  -> pack ->  docs/experiments/X.json
     docs/experiments/X.json  -> unpack ->  the same files, where they are missing

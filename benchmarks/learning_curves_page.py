@@ -212,7 +212,7 @@ def _setting(found):
             f" {one.peer['torch']} with transformers {one.peer['transformers']}: networks, choice"
             " of slots, sampling, losses, AdamW and clipping, schedule, evaluation, and all random"
             " numbers. AUC is scikit-learn's.",
-            f"- **Command**: `{_command(recipe, found)}`. Run again, it goes on.",
+            f"- **Command**: `{_command(recipe, found)}`. Run again, it continues.",
         ]
     )
 

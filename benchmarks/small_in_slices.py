@@ -6,11 +6,11 @@
 The paper's figure 4 and table 1 have this point: 6.25 % of the training (62,500 steps of 128 rows
 of 128 tokens, 1.02 billion tokens), 6 hours on one V100, a GLUE average of 74.1 on the dev sets.
 
-A call ends by itself after --seconds, and the same call goes on where the last one ended: training
-at its newest step, tasks as tasks_in_slices.py says. --workdir must stay from one call to the next,
-and if it is lost all begins again. So each call leaves in --out what there is by then: the table,
-metrics and curves, the scores of all seeds by task, and, once it is trained, the encoder in
-float32, in parts for ways back that limit the size of files:
+A call ends by itself after --seconds, and the same call continues where the last one ended:
+training at its newest step, tasks as tasks_in_slices.py says. --workdir must stay from one call to
+the next, and if it is lost all begins again. So each call leaves in --out what there is by then:
+the table, metrics and curves, the scores of all seeds by task, and, once it is trained, the encoder
+in float32, in parts for ways back that limit the size of files:
 
     cat encoder.safetensors.part* > model.safetensors
 
@@ -87,7 +87,7 @@ def tasks_of(given) -> list[str]:
 
 
 def train(slice_: slices.Slice, given, workdir: pathlib.Path) -> bool:
-    """Pre-trains, or goes on; returns whether all steps are done."""
+    """Pre-trains, or continues; returns whether all steps are done."""
     larger = given.rows / ROWS
     steps = given.steps or round(STEPS / larger)
     command = (
@@ -219,7 +219,7 @@ def main() -> None:
     finally:  # also where a command has failed
         bring_numbers(run, given.out)
         said = table(run) if (run / "metrics.jsonl").exists() else "nothing is trained yet"
-        said += "" if done else "\nnot done: the same command goes on"
+        said += "" if done else "\nnot done: the same command continues"
         safe_files.write(given.out / "table.txt", f"{said}\n".encode())
         print(said)
         bring_curves(run, given.out)  # the last: if it cannot be drawn, all else is there

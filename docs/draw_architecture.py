@@ -33,7 +33,7 @@ class Stop:
     what: str
     file: str
     column: int
-    label: str = "right"  # of the number; left; or right and below the line that goes on there
+    label: str = "right"  # of the number; left; or right and below the line that continues there
 
 
 WAY = (

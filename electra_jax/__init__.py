@@ -35,7 +35,7 @@ def train(config, workdir, extra_writers=()):
     Raises:
       ConfigError: a setting that cannot be used, or not with the run that is in the workdir.
       CheckpointError: a checkpoint that cannot be used.
-      TrainingError: training cannot go on.
+      TrainingError: training cannot continue.
       ValueError: text that cannot be prepared, or another run that works in the workdir.
 
     The message of each is one line with the remedy.

@@ -12,8 +12,8 @@
 With --to weights are exported: from the newest checkpoint of a workdir (or from that of --step), or
 from the folder that --from names; a fine-tuned task is exported with its head. With --from alone
 weights are imported into a new workdir, and `python -m electra_jax.main --workdir=runs/continued`
-goes on with them. The folder is a Hugging Face folder of an ELECTRA or a BERT, one that contains a
-discriminator and a generator, a checkpoint of Google's with its vocab.txt, or hf:OWNER/NAME, a
+continues with them. The folder is a Hugging Face folder of an ELECTRA or a BERT, one that contains
+a discriminator and a generator, a checkpoint of Google's with its vocab.txt, or hf:OWNER/NAME, a
 repository of the Hugging Face Hub. --push uploads the export there, to a private repository without
 --public. docs/weights.md has the details.
 """
@@ -87,7 +87,7 @@ def main(config: config_lib.Config | None, workdir: str | None) -> None:
     for part in done.get("left_out", ()):
         print(f"  left out: {part}")
     if "workdir" in done:
-        print(f"  goes on with: {program.command('main')} --workdir={workdir}")
+        print(f"  continues with: {program.command('main')} --workdir={workdir}")
 
 
 def outwards(config: config_lib.Config | None, workdir: str | None) -> dict:

@@ -8,8 +8,8 @@ r"""Fine-tunes a pre-trained encoder on tasks, with several seeds, and reports t
     python -m electra_jax.finetune --workdir=runs/small --control=random
 
 Writes to WORKDIR/finetune/NAME: results.json, a table, predictions, tuned weights. After an
-interruption the same command goes on. configs/finetune.py has every setting, docs/finetuning.md the
-recipe with its sources.
+interruption the same command continues. configs/finetune.py has every setting, docs/finetuning.md
+the recipe with its sources.
 """
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
     python -m electra_jax.main --config=configs/small.py --config.data.source='text:corpus/*.txt'
 
 Prepares the data if that is not done yet, then trains, evaluates, saves and reports. After an
-interruption the same command goes on exactly where the run stopped.
+interruption the same command continues exactly where the run stopped.
 """
 
 if __name__ == "__main__":

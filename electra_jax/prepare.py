@@ -6,7 +6,7 @@
 
 The command `main` does this by itself if the data is not prepared yet. Use this command to do it
 beforehand, for example on a machine with many cores, and to see a summary of the result. After an
-interruption the same command goes on.
+interruption the same command continues.
 
     python -m electra_jax.prepare --config=configs/base.py --workdir=/shared/runs/base --ray=auto
 

@@ -40,7 +40,7 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-stopped=75 # the exit code of a run that was asked to end, and has to go on
+stopped=75 # the exit code of a run that was asked to end, and has to continue
 forgets=3600 # seconds that a run has to be seen running, for earlier errors no longer to count
 
 # Messages and commands
@@ -518,7 +518,7 @@ keep() {
   *" --workdir=gs://"* | *" --workdir gs://"*) ;;
   *) say "warning: the workdir is in no bucket; a run that is preempted loses it and begins anew" ;;
   esac
-  trap 'say "stopped watching; the run goes on, and the same command watches it again"; exit 130' INT
+  trap 'say "stopped watching; the run continues, and the same command watches it again"; exit 130' INT
 
   while true; do
     look
@@ -548,7 +548,7 @@ keep() {
       'not begun, runs') begin || true ;;
       *runs*) # where one ended, the others end by themselves
         ran=$((ran + 1))
-        # Errors that are hours apart are not those of a run that cannot go on.
+        # Errors that are hours apart are not those of a run that cannot continue.
         if awk "BEGIN { exit !($ran * $every >= $forgets) }"; then errors=0; fi
         ;;
       # 143: asked to end, had nothing to save. Where a machine was lost, the others end with errors.

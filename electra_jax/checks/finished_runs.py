@@ -83,7 +83,7 @@ class FinishedRun:
         if not cls._is_finished(config, workdir):
             loop.train(config, workdir)
         if not cls._is_finished(config, workdir):
-            raise error_causes.MayPass(f"{workdir} was stopped; the same command goes on")
+            raise error_causes.MayPass(f"{workdir} was stopped; the same command continues")
         return cls.open(config, workdir)
 
     @classmethod

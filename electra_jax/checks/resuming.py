@@ -56,7 +56,7 @@ def resuming_changes_nothing(config: config_lib.Config, seed: int) -> Result:
 
     return Result(
         21,
-        "a resumed run goes on as if it had never stopped",
+        "a resumed run continues as if it had never stopped",
         "random numbers, optimizer or place in the data lost",
         (
             Measure("largest difference of a loss after resuming", max(differences), 0, 1e-6),

@@ -79,6 +79,6 @@ def parse_saved(tree: Mapping[str, Any]) -> Config:
     """Returns a configuration that was saved, perhaps by an earlier version of this package.
 
     A setting that the tree lacks came later, and has its value in configs/base.py, with which a run
-    goes on as it began. Raises ConfigError for the first setting that cannot be used.
+    continues as it began. Raises ConfigError for the first setting that cannot be used.
     """
     return parse(completed(tree, base.get_config().to_dict()))

@@ -6,7 +6,7 @@
                                         they come
 
 The work is done by worker processes. If this process is killed, they end too, and the next start
-goes on with the units that are missing.
+continues with the units that are missing.
 """
 
 import dataclasses
@@ -127,7 +127,7 @@ class _Background:
         if self._manifest is not None and self._thread.is_alive():
             self._progress(
                 "the text is not prepared to its end, and its preparation ends with the run; the"
-                " same command, or electra_jax.prepare, goes on with it"
+                " same command, or electra_jax.prepare, continues with it"
             )
         self._closing = True
         if self._workers is not None:

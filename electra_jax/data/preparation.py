@@ -158,13 +158,13 @@ def explained_failures(plan: planning.DataPlan) -> Iterator[None]:
             raise
         raise error_causes.MayPass(
             f"no space left for {plan.folder}; free some or set data.dir, then run again: it"
-            " goes on from here"
+            " continues from here"
         ) from error
     except concurrent.futures.BrokenExecutor as error:
         fewer = max(1, worker_pool.worker_count(plan.settings.workers) // 2)
         raise error_causes.MayPass(
             "a process that prepares data was killed, most likely for memory; run again with"
-            f" data.workers={fewer}: it goes on from here"
+            f" data.workers={fewer}: it continues from here"
         ) from error
 
 

@@ -10,7 +10,7 @@ lost. Characters are counted when a unit is finished, not while it is cut as on 
 
 Everything that is not a unit of text stays in the driver, so the lock, the vocabulary, the totals
 and the manifest are made as on one machine. If the driver is killed, Ray ends its tasks, and the
-next call goes on with the units that are missing.
+next call continues with the units that are missing.
 """
 
 import concurrent.futures
@@ -275,5 +275,5 @@ def _taken(done, task):
         raise error_causes.MayPass(
             f"the unit {task.name} was begun {_LOST + 1} times, and each time its worker or its"
             f" node was lost ({type(error).__name__}), most likely for memory; start the nodes with"
-            " a smaller --num-cpus, and run again: it goes on from here"
+            " a smaller --num-cpus, and run again: it continues from here"
         ) from error

@@ -350,7 +350,7 @@ class Records:
         staged_files.have(path)
         values = np.memmap(path, dtype, "r").view(np.ndarray)
 
-        # A flipped bit mostly gives another valid id, so training would go on without an error.
+        # A flipped bit mostly gives another valid id, so training would continue without an error.
         whole = crc is None or zlib.crc32(values) == crc
         if not whole and staged_files.have_again(path):
             values = np.memmap(path, dtype, "r").view(np.ndarray)
@@ -541,7 +541,7 @@ def _unigram_crc(counts_2V):
 def _remedy(directory):
     return (
         f"move {directory} away and run prepare again: the same text gives the same rows, and the"
-        " run goes on; where the text has changed since, put the folder back and copy the damaged"
+        " run continues; where the text has changed since, put the folder back and copy the damaged"
         " file from a backup"
     )
 

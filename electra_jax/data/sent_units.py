@@ -8,8 +8,8 @@ through the bucket:
     build        a unit's shards and counts                            from the copy that builds it
     took         its counts, without its shards                        into the copy that prepares
 
-So all that is finished is in the bucket, and after an interruption another machine goes on with it.
-If the folder is in no bucket, all see its files, and nothing is sent.
+So all that is finished is in the bucket, and after an interruption another machine continues with
+it. If the folder is in no bucket, all see its files, and nothing is sent.
 """
 
 import functools

@@ -6,7 +6,7 @@
     HubFile                         ->  .local_path ->  a file in the Hub's cache on this machine
 
 A file is downloaded when it is first read, by the worker that reads it. A download that was broken
-off goes on where it stopped, and what is complete is never fetched again. The cache is where
+off continues where it stopped, and what is complete is never fetched again. The cache is where
 HF_HOME or HF_HUB_CACHE say; HF_TOKEN opens data sets that need an account, and HF_ENDPOINT names
 another server that speaks the Hub's protocol.
 
@@ -82,7 +82,7 @@ class HubFile:
                 ) from error
             raise error_causes.MayPass(
                 f"hf:{self.data_set}: {self.name} cannot be downloaded"
-                f" ({servers.why(error)}); the same command goes on with what is there"
+                f" ({servers.why(error)}); the same command continues with what is there"
             ) from error
 
     def bytes_here(self) -> int:

@@ -69,7 +69,9 @@ class Held:
     def __init__(self, address: str, token: str, what: str, generation: int, timing: Timing):
         self._address, self._token, self._what, self._timing = address, token, what, timing
         self._generation = generation  # 0 once it is lost
-        self._seen = time.time()  # the last sign of life; this clock goes on in a suspended machine
+        self._seen = (
+            time.time()
+        )  # the last sign of life; this clock continues in a suspended machine
         self._alone = threading.Lock()  # of who gives one
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._work, name="lock", daemon=True)

@@ -381,7 +381,7 @@ def _tried(
         if isinstance(error, OSError) and error.errno and error.filename:
             raise  # of this machine
         raise BucketError(
-            f"{address} cannot be reached ({_reason(error, handled)}); the same command goes on"
+            f"{address} cannot be reached ({_reason(error, handled)}); the same command continues"
             " once it answers"
         ) from error
 

@@ -25,7 +25,7 @@ from absl import logging
 from electra_jax.host import console_table, error_causes, staging
 
 COLOURS = "colours"
-INTERRUPTED = "interrupted; the same command goes on"
+INTERRUPTED = "interrupted; the same command continues"
 _files: list[str] = []  # the paths of the log files that are open
 
 # Its name is no sign: a virtual environment may lie in a checkout that is called electra_jax.

@@ -211,7 +211,7 @@ class PeerGroup:
             self._to_all({"kind": "all", "call": call, "texts": texts, "over": call == END})
 
     def _on_all(self, _, call, texts, over):
-        # Before the waiting thread goes on: it may close its connections at once.
+        # Before the waiting thread continues: it may close its connections at once.
         self._over = self._over or over
         with self._answered:
             self._answers[call] = texts

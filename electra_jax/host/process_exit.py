@@ -8,7 +8,7 @@ import threading
 
 from electra_jax.host import logs
 
-GOES_ON = "the same command goes on from the newest checkpoint"
+GOES_ON = "the same command continues from the newest checkpoint"
 BEGINS_AGAIN = "there is no checkpoint yet, so the same command begins again"
 _LEFT_BEHIND = (
     "orbax.",

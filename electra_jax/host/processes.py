@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the processes of a run tell each other, so that all of them go on or none does.
+"""What the processes of a run tell each other, so that all of them continue or none does.
 
 If only one process fails, the others wait for it forever in the next computation that all take part
 in. So wherever a single process may fail, for example on a file that only it cannot read, all of
@@ -148,7 +148,7 @@ def compile_together(
       function: the jitted function.
       arguments: what it will be called with; they are not touched.
       stops: whether this process has heard of a request to stop. If one has before it has compiled,
-        all raise Stopped; compiling goes on in a thread that nobody needs any longer.
+        all raise Stopped; compiling continues in a thread that nobody needs any longer.
     """
     alone = is_alone()
     if alone and stops is None:

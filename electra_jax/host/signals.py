@@ -46,7 +46,7 @@ class Interrupted(KeyboardInterrupt):
 
     def __init__(self, number: int):
         name = signal.Signals(number).name
-        super().__init__(f"{name}: ended; what is finished is kept, and the same command goes on")
+        super().__init__(f"{name}: ended; what is finished is kept, and the same command continues")
         self.code = 128 + number
         self.why = f"was ended by {name}"
 

@@ -88,7 +88,7 @@ split_layers_joining_gradients.defvjp(
 
 @jax.custom_vjp
 def _tie_backward_passes(hidden_BLD, weights):
-    """Returns both as they are; the backward pass goes on with their gradients together.
+    """Returns both as they are; the backward pass continues with their gradients together.
 
     Without it XLA's GPU compiler goes back through all layers first and computes the gradients of
     the weights afterwards, and what `remat` computes again for each layer is in memory until then

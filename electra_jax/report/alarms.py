@@ -52,7 +52,7 @@ class Watch:
     """Looks at rows one by one. Its alarms depend on earlier rows only.
 
     Args:
-      rows: earlier rows of a run that goes on; their alarms are not raised again.
+      rows: earlier rows of a run that continues; their alarms are not raised again.
     """
 
     def __init__(self, rows: Sequence[Mapping] = ()):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often a page is drawn while the work that it shows goes on."""
+"""How often a page is drawn while the work that it shows continues."""
 
 import contextlib
 import math

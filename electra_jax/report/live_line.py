@@ -57,7 +57,7 @@ class LiveLine:
         # The newest of each name.
         self._metrics: dict[str, float | None] = {} if progress is None else {"progress": progress}
         self._doing = ""  # what it does instead of training
-        self._gone = False  # the terminal was closed, and the run goes on without it
+        self._gone = False  # the terminal was closed, and the run continues without it
         self._on_standard_error = console is None
 
         self._console = console or rich_console.Console(stderr=True)

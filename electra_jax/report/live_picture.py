@@ -3,7 +3,8 @@
 
     step, kind, {name: value}  ->  all rows so far  ->  one picture, in place of the one before
 
-It is the picture of `report.png`. A run that goes on begins with the curves of its earlier starts.
+It is the picture of `report.png`. A run that continues begins with the curves of its earlier
+starts.
 """
 
 import math
@@ -46,7 +47,7 @@ class LivePicture:
 
     def write(self, step: int, kind: str, metrics: Mapping[str, writers.Number]) -> None:
         """Takes a row, and draws unless it has just drawn."""
-        # A run that goes on from a checkpoint writes the steps behind it again.
+        # A run that continues from a checkpoint writes the steps behind it again.
         if self._rows and self._rows[-1]["step"] >= step:
             self._rows = [
                 row
@@ -70,7 +71,7 @@ class LivePicture:
             self._show(self._picture())
         except Exception as error:  # memory, a font, a notebook that was closed
             words = " ".join(f"{type(error).__name__}: {error}".split())
-            logging.warning("no live picture: %s; the run goes on", words)
+            logging.warning("no live picture: %s; the run continues", words)
         self._drawn, self._is_old = self._now(), False
         self._drawing = self._drawn - begun
 

@@ -2,7 +2,7 @@
 """A run in MLflow; `services` says when it is opened and what it gets.
 
 Its own variables keep their meaning: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME, the credentials.
-MLflow answers each row before training goes on, so an attempt has a short limit of time here.
+MLflow answers each row before training continues, so an attempt has a short limit of time here.
 """
 
 import os

@@ -5,8 +5,8 @@
 
 `service_wandb`, `service_trackio` and `service_mlflow` each open a run of one service. What they
 share is here: the run's id and the last step that the service has are kept in WORKDIR/writers.json,
-so that a run that goes on from a checkpoint goes on there too and sends no step a second time. A
-service that fails never ends a run: what it did not take waits and is sent later.
+so that a run that continues from a checkpoint continues there too and sends no step a second time.
+A service that fails never ends a run: what it did not take waits and is sent later.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ class About:
 
     workdir: str
     name: str  # the folder's name
-    id: str  # that of the run that goes on; '' for a new one
+    id: str  # that of the run that continues; '' for a new one
     config: Mapping[str, Any]  # every setting by its path
 
     @classmethod
@@ -78,11 +78,11 @@ class Notes:
 
 
 class Sender:
-    """A writer that sends metrics to a run of a service, and goes on if the service fails.
+    """A writer that sends metrics to a run of a service, and continues if the service fails.
 
     Args:
       service: its name.
-      opens: opens the run, given the id of the one that goes on or ''.
+      opens: opens the run, given the id of the one that continues or ''.
       notes: what earlier starts have sent.
       clock: seconds.
     """
@@ -101,7 +101,7 @@ class Sender:
         self._pause, self._not_before = 0.0, 0.0  # after a failure
 
     def begin(self) -> None:
-        """Opens the run. Only for a new one may this raise; a run that goes on is opened later."""
+        """Opens the run. Only for a new one may this raise; one that continues is opened later."""
         if self._about.get("id"):
             self._try_to_send()
         else:
@@ -156,7 +156,7 @@ class Sender:
         except Exception as error:  # whatever a service may raise, and a full disk
             if not self._pause:
                 logging.warning(
-                    "%s takes no metrics (%s); the run goes on, and they are sent when it does",
+                    "%s takes no metrics (%s); the run continues, and they are sent when it does",
                     self._service, reason(error),
                 )  # fmt: skip
             first, most = _PAUSES
@@ -176,7 +176,7 @@ def open_senders(
     """Opens a run at each service, on process 0; ends them with the block, as failed on an error.
 
     Args:
-      continues: whether the run goes on from a checkpoint, so that its runs there go on too.
+      continues: whether the run continues from a checkpoint, so that its runs there continue too.
 
     Raises ConfigError, on all processes, if a package is missing or a new run cannot be opened.
     """

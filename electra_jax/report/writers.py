@@ -85,7 +85,7 @@ class TensorBoard:
     """Writes scalars `train/NAME` and `eval/NAME` into one event file of `directory`.
 
     Args:
-      drop_after: the step from which a run goes on. Where the directory has older event files, as
+      drop_after: the step from which a run continues. Where the directory has older event files, as
         of a start that was killed before its first checkpoint, TensorBoard hides later steps of
         them.
     """

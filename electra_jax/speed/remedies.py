@@ -10,7 +10,7 @@ each walk goes from the mildest value on, and the first that fits ends it. `mode
 `mesh.fsdp` and `schedule.accumulation` are walked each by itself; if none of them is enough,
 `mesh.tensor`, which exchanges within each layer; then the pairs, and the first of all these that
 fits ends the search. What is tried must suit the rows of all stages; a trial that is refused all
-the same is a problem that was found, and the search goes on.
+the same is a problem that was found, and the search continues.
 """
 
 import dataclasses

@@ -127,7 +127,7 @@ def peak_not_reached(
     why = (
         f"the run ends at step {end:,}, within the warmup"
         if too_long
-        else f"it falls while the warmup goes on, for {warmup_steps:,} of {end:,} steps"
+        else f"it falls while the warmup continues, for {warmup_steps:,} of {end:,} steps"
     )
     return (
         f"the learning rate reaches at most {highest:.3g}, {highest / peak:.0%} of its peak of"

@@ -196,7 +196,7 @@ def make_update(
         metric_sums["padding_rate"] = metrics.pair(~batch.real_BL, jnp.ones_like(batch.real_BL))
         checks = after.checks | ({"grad_norm": norm} if extras.spike_factor else {})
 
-        # A skipped step counts too, with its rows and tokens: the run goes on with the next rows.
+        # A skipped step counts too, with its rows and tokens: the run continues with the next rows.
         tokens = batch.real_BL.sum(dtype=jnp.uint32)
         new_state = TrainState(
             params=after.params,

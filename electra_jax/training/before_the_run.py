@@ -49,7 +49,7 @@ def explained_full_disk(workdir: str) -> Iterator[None]:
             raise
         raise errors.TrainingError(
             f"no space left for {error.filename or workdir}; free some and run the same command"
-            " again: it goes on from the newest checkpoint"
+            " again: it continues from the newest checkpoint"
         ) from error
 
 
@@ -71,7 +71,7 @@ def compare_and_write_settings(config: config_lib.Config, workdir: str) -> confi
     for change in changed:
         logging.info("changed since the last start: %s", change)
     for change in without_effect:
-        logging.warning("%s changes nothing: this run goes on from its checkpoint", change)
+        logging.warning("%s changes nothing: this run continues from its checkpoint", change)
     return config_lib.parse(tree)
 
 

@@ -3,4 +3,4 @@
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on; the message is one line."""
+    """Training cannot continue; the message is one line."""

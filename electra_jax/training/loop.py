@@ -92,7 +92,7 @@ def _train(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float 
             final = loop.to_the_end()
 
     if not budget.over or run.evaluation_due:
-        logging.info("stopped and saved at step %d; the same command goes on", run.step)
+        logging.info("stopped and saved at step %d; the same command continues", run.step)
     elif jax.process_index() == 0:
         reported = c.logging.report_every > 0
         with contextlib.suppress(OSError):  # the terminal was closed, and nobody reads it
@@ -219,7 +219,7 @@ class _Loop:
             self._finish()
             raise TrainingError(
                 f"the rows of step {run.step + 1} cannot be prepared: {error}; the run is saved at"
-                f" step {run.step}, and the same command goes on"
+                f" step {run.step}, and the same command continues"
             ) from error
 
     def _wait_for_rows(self):

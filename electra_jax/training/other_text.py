@@ -109,7 +109,7 @@ def notes(run: trained_run.TrainedRun, found: Evaluated) -> list[str]:
                 " here; without --data its held-out part is evaluated"
             )
         if not text.whole:
-            lines.append(f"{text.name}: the text goes on; --characters=0 takes all of it")
+            lines.append(f"{text.name}: the text continues; --characters=0 takes all of it")
         if values["unk_rate"] > _MUCH_UNKNOWN:
             lines.append(
                 f"{text.name}: {values['unk_rate']:.1%} of the tokens are [UNK], which is easily"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of a run, report.html and report.png, drawn again as the run goes on.
+"""The report of a run, report.html and report.png, drawn again as the run continues.
 
     metrics.jsonl, facts of the run, held-out rows as the networks see them -> the two files
 

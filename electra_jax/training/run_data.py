@@ -71,7 +71,7 @@ def _goes_on_with(data, record, begun):
             return False
 
     if changed:
-        logging.info("%s; this run goes on with the data that was prepared for it", changed)
+        logging.info("%s; this run continues with the data that was prepared for it", changed)
     return True
 
 

@@ -5,7 +5,7 @@
     a spike (`averages.limit`)    on_spike='go_on' (the default): spikes are ignored
                                   'skip': the step is not applied and is logged
                                   'roll_back': also, the run takes the state of the newest good
-                                  checkpoint and goes on with the rows after the spike
+                                  checkpoint and continues with the rows after the spike
 
 After going back, parameters, moments, averages, the running mean of gradient norms, and the counts
 of steps and tokens are those of the checkpoint. `rows_seen` is not turned back, so the rows between

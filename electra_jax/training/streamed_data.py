@@ -58,7 +58,7 @@ def open_rows(config: config_lib.Config, workdir: str) -> streaming.StreamedReco
 
 
 def _check_same_text(data, settings, record):
-    """Raises ConfigError if a run that has begun would go on with another text."""
+    """Raises ConfigError if a run that has begun would continue with another text."""
     needed = f"the text of {data.workdir} was not prepared to its end, so its run still needs it"
     try:
         now = os.path.basename(planning.folder_of(settings, data.root))

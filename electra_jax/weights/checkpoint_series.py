@@ -209,7 +209,7 @@ class Checkpoints:
         if self._failure is not None and not quiet:
             raise metadata.NotSaved(
                 f"the last checkpoint could not be saved in {self._directory}; free some space and"
-                " run the same command again: it goes on from the newest good checkpoint"
+                " run the same command again: it continues from the newest good checkpoint"
             )
 
     def _open(self):
@@ -282,7 +282,7 @@ class Checkpoints:
             raise metadata.NotSaved(_not_saved(error, handled)) from error
 
         # Where another error ends the run already, there is no next one.
-        goes_on = "; training goes on and the next one is tried at its step"
+        goes_on = "; training continues and the next one is tried at its step"
         logging.error(
             "checkpoint not saved (%s)%s",
             metadata.reason(error, handled),
@@ -364,5 +364,5 @@ def _end_all_processes(record: std_logging.LogRecord) -> bool:
 def _not_saved(error, handled=None):
     return (
         f"checkpoint not saved ({metadata.reason(error, handled)}); once its cause is mended, the"
-        " same command goes on from the newest good checkpoint"
+        " same command continues from the newest good checkpoint"
     )

@@ -215,7 +215,7 @@ def _download(address, name, revision, files):
         if servers.refused(error):
             raise config_lib.ConfigError(_says_no(address, name)) from error
         raise error_causes.MayPass(
-            f"{address} cannot be downloaded ({servers.why(error)}); the same command goes on"
+            f"{address} cannot be downloaded ({servers.why(error)}); the same command continues"
             " with what is there"
         ) from error
 

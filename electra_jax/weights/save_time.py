@@ -82,8 +82,8 @@ class SaveTime:
         return self._call is not None and not self._call.is_done()
 
     def last_words(self, error: NotInTime) -> str:
-        """What failed and where the next start goes on, in one line."""
+        """What failed and where the next start continues, in one line."""
         newest = "no checkpoint is known to be complete"
         if self.complete is not None:
             newest = f"the newest known to be complete is that of step {self.complete}"
-        return f"{error.strerror} in {self._directory}; {newest}; the same command goes on"
+        return f"{error.strerror} in {self._directory}; {newest}; the same command continues"

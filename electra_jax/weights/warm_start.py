@@ -478,7 +478,7 @@ def _with_moments(run, source, fresh, ours, leaves):
 
     names = {starting_weights.parameter_of(path, leaves) or path for path in fresh}
     logging.info(
-        "the optimizer goes on with the moments of %s%s",
+        "the optimizer continues with the moments of %s%s",
         source.named, _fresh_parts(sorted(names), names - left),
     )  # fmt: skip
     return found

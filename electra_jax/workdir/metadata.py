@@ -33,7 +33,7 @@ class CheckpointError(ValueError):
 
 
 class NotSaved(CheckpointError, error_causes.MayPass):
-    """A checkpoint could not be saved. The settings are right, so the same command may go on."""
+    """A checkpoint could not be saved. The settings are right, so the same command may continue."""
 
 
 class NotRead(CheckpointError, error_causes.MayPass):

@@ -5,8 +5,8 @@
                          the name of the folder below `data.dir` and the hash of its manifest
     WORKDIR/vocab/       a copy of the vocabulary, so that scoring and exporting need no rows
 
-The text is read once, when the data is prepared. After that the run can go on, be inspected and be
-exported even if the source has changed or is gone. Without this record a newer version of the
+The text is read once, when the data is prepared. After that the run can continue, be inspected and
+be exported even if the source has changed or is gone. Without this record a newer version of the
 package would make another corpus out of the source `builtin`, and a finished run could not be
 opened any more. The names of folders are relative, so a workdir may be copied, moved or renamed
 together with its data.

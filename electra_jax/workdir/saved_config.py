@@ -3,7 +3,7 @@
 
 The metadata of every checkpoint contain the same settings, so nothing is lost if the file is
 damaged or gone: `of_run` then takes them from the newest checkpoint. `check_continuation` compares
-both with the settings that a run is about to go on with.
+both with the settings that a run is about to continue with.
 """
 
 import json
@@ -91,7 +91,7 @@ def of_newest_checkpoint(workdir: str) -> tuple[int, config_lib.Config | None]:
 
 
 def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
-    """Checks that a run with these settings may go on in the workdir; returns what changed.
+    """Checks that a run with these settings may continue in the workdir; returns what changed.
 
     The changes are texts for the log; there are settings that may change between two starts of a
     run (`config.differences`). A damaged config.json is renamed, and the caller writes a new one.
@@ -129,14 +129,14 @@ def check_continuation(config: config_lib.Config, workdir: str) -> list[str]:
         raise config_lib.ConfigError(
             f"checkpoint {step} of workdir {workdir} was made with other settings:"
             f" {'; '.join(refused)}; delete {os.path.join(workdir, NAME)} and leave --config out to"
-            " go on with its own, or choose another --workdir"
+            " continue with its own, or choose another --workdir"
         )
 
     return changed
 
 
 def refuse_other(old: config_lib.Config | None, config: config_lib.Config, workdir: str) -> None:
-    """Raises ConfigError, with what to do instead, if a run cannot go on with these settings."""
+    """Raises ConfigError, with what to do instead, if a run cannot continue with these settings."""
     refused = config_lib.differences(old, config)[1] if old is not None else []
     if refused:
         raise config_lib.ConfigError(
@@ -146,7 +146,7 @@ def refuse_other(old: config_lib.Config | None, config: config_lib.Config, workd
 
 
 def _instead(workdir, refused):
-    """Returns what to do about settings with which a run cannot go on, as a part of a line."""
+    """Returns what to do about settings with which a run cannot continue, as a part of a line."""
     if not metadata.steps(metadata.directory(workdir)):
         return (
             f"it has saved no step, so delete {os.path.join(workdir, NAME)} to begin with these"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The starts of a run: one line of `starts.jsonl` each, with versions, devices and processes.
 
-A run may go on with another library, another commit or on other devices. What it has cost can be
+A run may continue with another library, another commit or on other devices. What it has cost can be
 told only if each start has said what it ran on.
 
 A line `{"saved": STEP}` behind a start says that this start has a checkpoint on disk. Where there
@@ -20,7 +20,7 @@ NAME = "starts.jsonl"
 
 
 def note(workdir: str, start: Mapping[str, Any]) -> None:
-    """Adds a start. It needs `step`, the step from which it goes on, and `device_count`."""
+    """Adds a start. It needs `step`, the step from which it continues, and `device_count`."""
     _add(workdir, start)
 
 
@@ -46,7 +46,7 @@ def read(workdir: str) -> list[dict[str, Any]]:
 
 
 def has_saved(workdir: str) -> bool:
-    """Whether the last start had a checkpoint on disk: it went on from one, or it saved one.
+    """Whether the last start had a checkpoint on disk: it continued from one, or it saved one.
 
     Earlier starts do not count: if the last began anew, what they had saved was gone already.
     """

@@ -26,7 +26,7 @@ def test_a_finished_run_is_in_the_bucket_as_on_a_disk(server, finished, undistur
 
 
 def test_killed_and_continued_by_machines_that_have_nothing(server, config, undisturbed, tmp_path):
-    """Killed twice, once while it saves; each time another machine with an empty disk goes on."""
+    """Killed twice, once while it saves; each time another machine with an empty disk continues."""
     address = "gs://lab/killed"
     for number, step in enumerate((16, 35)):
         machine = server.environment(tmp_path / f"machine {number}")
@@ -54,7 +54,7 @@ def test_killed_and_continued_by_machines_that_have_nothing(server, config, undi
 
 
 def test_sigterm_leaves_everything_in_the_bucket(server, config, undisturbed, tmp_path):
-    """The machine that goes on has a server that is merely slow, of which nobody is warned."""
+    """The machine that continues has a server that is merely slow, of which nobody is warned."""
     address = "gs://lab/terminated"
     machine = server.environment(tmp_path / "one")
     process = bucket_runs.start("main", f"--config={config}", f"--workdir={address}", **machine)
@@ -116,7 +116,7 @@ def test_a_server_that_lets_the_run_in_no_more(server, config, undisturbed, tmp_
     assert "Traceback" not in errors
     assert "may not be read or written with these credentials (403 Forbidden)" in errors
     assert errors.splitlines()[-1] == (
-        f"error: step {bucket_runs.STEPS} is not saved; the same command goes on from the newest"
+        f"error: step {bucket_runs.STEPS} is not saved; the same command continues from the newest"
         " checkpoint"
     )
 

@@ -71,7 +71,7 @@ def test_the_modern_recipe_ends_with_longer_rows_and_as_many_tokens_a_step():
     assert short.batch_size * 128 == long.batch_size * 512
     assert long.share == 1 - config.schedule.decay_share == 0.9
     assert stages.steps(config.schedule, (short, long)) == [900_000, 100_000]
-    assert stages.begins(config.schedule)[1] % config.checkpoint.keep_every == 0  # to go on from
+    assert stages.begins(config.schedule)[1] % config.checkpoint.keep_every == 0  # to continue from
     assert config.model.positions == "rotary"  # so that no table would begin untrained there
 
 

@@ -121,7 +121,7 @@ def test_each_host_fetches_the_groups_that_it_reads_and_another_number_goes_on(b
             here(rows)
             assert fetched(bucket).keys() == names(rows, in_order[: groups * pipeline.GROUP])
 
-    # One machine goes on alone, and back to rows that have passed, and far ahead.
+    # One machine continues alone, and back to rows that have passed, and far ahead.
     bucket.machine(tmp_path / "third")
     order = pipeline.Order(opened(), seed=3)
     for first in (2 * GROUP, 3 * EPOCH + 41, 0, EPOCH - 5):

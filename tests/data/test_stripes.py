@@ -266,7 +266,7 @@ def test_damaged_notes_of_blocks_are_named_with_the_folder_to_delete(folder):
 
 
 def test_blocks_are_noted_again_if_the_file_was_written_anew(folder):
-    """An interrupted preparation goes on with another text of the same size."""
+    """An interrupted preparation continues with another text of the same size."""
     plan = planning.make_plan(settings(folder, "plain/*"), str(folder / "data"))
     tasks = planning.make_tasks(plan)
     stripes.offer(tasks, os.path.join(plan.folder, unit_files.UNITS))

@@ -21,7 +21,7 @@ def test_a_save_that_fails_is_one_line_and_no_traceback(tmp_path):
     for line in lines:
         assert "checkpoint not saved (" in line
         assert "File too large" in line
-        assert line.endswith("training goes on and the next one is tried at its step")
+        assert line.endswith("training continues and the next one is tried at its step")
 
 
 def test_writes_that_end_after_their_save_has_failed_say_nothing_more(monkeypatch):

@@ -269,7 +269,7 @@ def test_the_death_of_one_ends_the_others_with_one_line_that_names_it(killed):
         assert code == 1
         (line,) = text.splitlines()
         assert line.startswith(f"error: process {victim} (pid {pid} on ")
-        assert line.endswith(") died; the same command goes on from the newest checkpoint")
+        assert line.endswith(") died; the same command continues from the newest checkpoint")
 
 
 @pytest.mark.slow
@@ -318,7 +318,7 @@ def test_sigterm_to_one_that_hangs_ends_it_in_the_stated_time_and_the_others_wit
         *_, why = text.splitlines()
         assert why.startswith(f"error: process 1 (pid {run[1].pid} on "), text
         assert why.endswith(
-            ") was ended by SIGTERM; the same command goes on from the newest checkpoint"
+            ") was ended by SIGTERM; the same command continues from the newest checkpoint"
         )
 
 

@@ -14,7 +14,7 @@ import pytest
 from electra_jax import config as config_lib
 from support.corpus import ROOT, small_run, write_corpus
 
-GOES_ON = "the same command goes on from the newest checkpoint"
+GOES_ON = "the same command continues from the newest checkpoint"
 BEGINS_AGAIN = "there is no checkpoint yet, so the same command begins again"
 
 
@@ -50,7 +50,9 @@ def test_a_signal_ends_what_hangs_before_the_loop(number, name):
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    assert said == f"error: {name}: ended; what is finished is kept, and the same command goes on\n"
+    assert (
+        said == f"error: {name}: ended; what is finished is kept, and the same command continues\n"
+    )
 
 
 def test_a_library_that_takes_the_signal_as_it_opens_devices_does_not_keep_it():
@@ -99,7 +101,7 @@ def test_an_evaluation_and_a_save_around_a_signal_may_take_longer_than_a_step(ph
             "SIGTERM: the run was not saved within 1 s (--stop_timeout), in which it was saving"
             f" step 9, so it ends without saving; {GOES_ON}",
         ),
-        ("reporting", "SIGTERM: ended; what is finished is kept, and the same command goes on"),
+        ("reporting", "SIGTERM: ended; what is finished is kept, and the same command continues"),
     ],
 )
 def test_a_run_that_was_ending_by_itself_does_not_hang_after_a_signal(phase, last):
@@ -147,7 +149,9 @@ def test_a_second_signal_after_the_save_that_the_first_asked_for_says_that_nothi
     _, said = process.communicate(timeout=60)
     assert process.returncode == 75  # --stopped_code
     name = signal.Signals(number).name
-    assert said == f"error: {name}: ended; what is finished is kept, and the same command goes on\n"
+    assert (
+        said == f"error: {name}: ended; what is finished is kept, and the same command continues\n"
+    )
 
 
 def opened_once_read(pipe, process):
@@ -204,7 +208,7 @@ def test_a_signal_while_text_is_prepared_leaves_no_process_and_no_traceback(tmp_
     assert interrupted.returncode == 128 + number, said
     name = signal.Signals(number).name
     assert said.splitlines()[-1] == (
-        f"error: {name}: ended; what is finished is kept, and the same command goes on"
+        f"error: {name}: ended; what is finished is kept, and the same command continues"
     ), said
     assert "Traceback" not in said and "leaked" not in said, said
     os.close(writer)
@@ -244,6 +248,6 @@ def test_workers_that_have_not_begun_are_ended_too(tmp_path):
     _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     assert said.splitlines()[-1].endswith(
-        "what is finished is kept, and the same command goes on"
+        "what is finished is kept, and the same command continues"
     ), said
     os.close(started)

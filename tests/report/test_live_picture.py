@@ -78,7 +78,7 @@ def test_what_cannot_be_drawn_or_shown_ends_nothing(tmp_path, caplog):
 
     picture = live_picture.LivePicture(tmp_path, show)
     picture.write(10, "train", ROW | {"disc_auc": None})
-    assert "no live picture: OSError: no notebook; the run goes on" in caplog.text
+    assert "no live picture: OSError: no notebook; the run continues" in caplog.text
 
 
 def test_it_is_the_picture_of_the_report(tmp_path):

@@ -201,7 +201,7 @@ def test_the_console_explains_each_baseline_once(monkeypatch):
     ]
     again = writers.Console(10_200, [{"step": 200, "kind": "eval", "disc_auc": 0.71}])
     again.write(400, "eval", EVAL)
-    assert logged.pop()[0] == second, "a run that goes on explains again what its log explains"
+    assert logged.pop()[0] == second, "a run that continues explains again what its log explains"
 
     colours = [more for _, more in logged]
     assert colours == [{}] + 2 * [{"extra": {logs.COLOURS: console_lines.COLOURS}}]

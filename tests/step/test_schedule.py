@@ -145,7 +145,7 @@ def test_a_warmup_that_outlasts_the_run_is_told_with_the_rate_that_is_reached():
 def test_a_peak_that_decay_keeps_out_of_reach_is_told_and_the_published_course_is_not():
     line = not_reached(100, schedule__steps=100, schedule__warmup_steps=60)
     assert "at most 0.000417, 42% of its peak" in line  # 0.5 x 50 / 60, before the warmup is over
-    assert "it falls while the warmup goes on, for 60 of 100 steps" in line
+    assert "it falls while the warmup continues, for 60 of 100 steps" in line
     stable = dict(schedule__shape="warmup_stable_decay")
     assert not_reached(100, schedule__steps=100, schedule__warmup_steps=60, **stable) is None
     assert not_reached(100, schedule__steps=100, schedule__warmup_steps=10) is None

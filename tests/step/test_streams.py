@@ -175,7 +175,7 @@ def test_every_stream_part_layer_row_and_step_has_a_key_of_its_own():
 
 
 def test_the_key_of_a_draw_is_where_it_was():
-    """Spelled out, so that runs of before go on with the same slots."""
+    """Spelled out, so that runs of before continue with the same slots."""
     keys = streams.keys(jax.random.key(9), 4, jnp.arange(3, dtype=jnp.uint32), dropout=True)
     key = jax.random.key(9)
     for number in (zlib.crc32(b"mask") & 0x7FFFFFFF, 4, 2):

@@ -74,7 +74,7 @@ class BucketServer:
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self):
-        """Goes on where it was paused."""
+        """Continues where it was paused."""
         self._process.send_signal(signal.SIGCONT)
 
     @contextlib.contextmanager

@@ -89,7 +89,7 @@ def odd_path(trial: Trial) -> None:
         return
     last = train(trial.folder, workdir=name)
     if last.wait():
-        raise Lost(f"cannot go on: {last.lines[-1:]}")
+        raise Lost(f"cannot continue: {last.lines[-1:]}")
     os.rename(trial.folder / name, trial.workdir)
 
 
@@ -126,7 +126,7 @@ def two_processes(trial: Trial) -> None:
     elif any(codes):
         raise Lost(f"exit codes {codes} after {number.name}: {other.lines[-2:]}")
     if any(command.wait() for command in _two(trial)):
-        raise Lost("two processes cannot go on")
+        raise Lost("two processes cannot continue")
 
 
 def look(trial: Trial) -> None:
@@ -186,7 +186,7 @@ def _damage(trial, how):
         trial.refused = True
         _put_back(trial, victim)
     elif f"checkpoints/{newest}/" not in str(victim) and command.resumed_from != newest:
-        raise Lost(f"went on from {command.resumed_from}, though {newest} is good")
+        raise Lost(f"continued from {command.resumed_from}, though {newest} is good")
 
 
 def _victim(trial):

@@ -95,7 +95,7 @@ class Command:
 
     @property
     def resumed_from(self) -> int | None:
-        """The step that it said it goes on from."""
+        """The step that it said it continues from."""
         found = [re.search(r"resuming from step (\d+)", line) for line in self.lines]
         return next((int(match[1]) for match in found if match), None)
 

@@ -76,7 +76,7 @@ def end(trial):
     command = train(trial.folder)
     code = command.wait()
     if code:
-        raise Lost(f"the same command does not go on (exit code {code}): {command.lines[-1:]}")
+        raise Lost(f"the same command does not continue (exit code {code}): {command.lines[-1:]}")
 
 
 def same(trial):

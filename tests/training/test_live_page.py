@@ -104,7 +104,7 @@ def test_device_seconds_count_the_devices_of_the_start_that_trained(tmp_path):
     assert starts.device_seconds([(10, 5.0), (20, 1.0), (30, 1.0)], found) == 5.0 + 8.0 + 8.0
     assert starts.device_seconds([(10, 5.0)], found[1:]) is None  # who trained it is not known
     assert starts.device_seconds([], found) is None
-    # The third goes on from where the second began, so the second has trained nothing that counts.
+    # The third continues where the second began, so the second has trained nothing that counts.
     again = [{"step": step, "device_count": devices} for step, devices in ((0, 1), (5, 2), (5, 4))]
     assert starts.device_seconds([(5, 1.0), (6, 1.0)], again) == 1.0 + 4.0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spikes, and the way back to before them: the state goes back, the data goes on.
+"""Spikes, and the way back to before them: the state goes back, the data continues.
 
 The run of this page has steps of eight rows and a checkpoint every three steps; losses are 1,000
 times too large where one of the rows 32, 64, 96, 128 is in the batch:

@@ -76,7 +76,7 @@ def finished(text, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(text, finished):
-    """Its parts, as they go on."""
+    """Its parts, as they continue."""
     return runs.start(config_lib.parse(staged(text)), str(finished[0]))
 
 

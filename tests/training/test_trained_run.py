@@ -43,7 +43,7 @@ def test_a_run_of_several_devices_is_read_on_one_and_evaluated_on_all(found):
 
 
 def test_imported_weights_have_no_averages_and_are_read_all_the_same(tmp_path):
-    """A run that averages goes on from them; until it has, there is nothing else to judge."""
+    """A run that averages continues from them; until it has, there is nothing else to judge."""
     words = workdirs.small_vocabulary(tmp_path)
     config, params = workdirs.made(tmp_path / "run", words, optimizer__ema_decay=0.9)
     found = trained_run.open(config, str(tmp_path / "run"), with_rows=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole runs on real text, real tokenizer, real checkpoints: begin, stop, go on, refuse."""
+"""Whole runs on real text, real tokenizer, real checkpoints: begin, stop, continue, refuse."""
 
 import dataclasses
 import errno
@@ -109,7 +109,7 @@ def test_without_a_report_none_is_drawn(text, finished, tmp_path):
 
 
 def test_the_next_run_like_it_takes_the_programs_and_another_does_not(text, tmp_path):
-    """They are traced once in a process, as for a notebook that goes on with a stopped run."""
+    """They are traced once in a process, as for a notebook that continues with a stopped run."""
     runs.forget_programs()
     configs = [
         small_run(*text, **changes)
@@ -213,11 +213,11 @@ def test_a_run_goes_on_in_smaller_pieces(text, finished, tmp_path, caplog):
 
 
 def test_what_a_run_began_with_is_not_changed_by_a_later_start(text, finished, tmp_path, caplog):
-    """So its checkpoints and cards go on saying it truly."""
+    """So its checkpoints and cards continue saying it truly."""
     workdir = shutil.copytree(finished[0], tmp_path / "run")
     shutil.rmtree(workdir / "checkpoints" / "6")
     electra_jax.train(small_run(*text, init__from=str(tmp_path / "nowhere")), workdir)
-    assert "nowhere' changes nothing: this run goes on from its checkpoint" in caplog.text
+    assert "nowhere' changes nothing: this run continues from its checkpoint" in caplog.text
     assert "changed since the last start: init" not in caplog.text
     assert json.loads((workdir / "config.json").read_text())["init"]["from"] == ""
     assert reading.open(workdir).began_with == {}

@@ -396,7 +396,7 @@ def test_a_save_that_takes_too_long_has_failed_and_none_is_begun_before_it_ends(
     answers.clear()
     assert not checkpoints.wait()
     assert "step 2 was not saved within 0 s" in caplog.text
-    assert "training goes on and the next one is tried at its step" in caplog.text
+    assert "training continues and the next one is tried at its step" in caplog.text
     checkpoints.save(3, tree(3), ABOUT | {"at": 3})
     assert checkpoints.time.hangs()
     monkeypatch.undo()
@@ -491,5 +491,5 @@ def test_a_last_save_that_takes_too_long_is_one_line(tmp_path, monkeypatch, answ
         checkpoints.close()
     assert str(error.value) == (
         f"step 5 was not saved within 0 s in {tmp_path}; the newest known to be complete is that of"
-        " step 4; the same command goes on"
+        " step 4; the same command continues"
     )

@@ -216,7 +216,7 @@ def table(name, slot=""):
 
 @pytest.fixture(scope="module")
 def grown(google):
-    """Settings that go on with more words, more positions and Google's moments."""
+    """Settings that continue with more words, more positions and Google's moments."""
     base = google[0]
     return tiny(
         google,
@@ -261,7 +261,7 @@ def test_a_run_goes_on_from_google_with_more_words(grown, tmp_path):
         "of 15 tokens here 12 tokens keep their rows, 1 begin as the mean of their old sub-tokens,"
         " 2 as the mean of all; 0 old ones are gone",
         "embeddings/position: 8 positions become 16, copied",
-        "the optimizer goes on with the moments of init.from=",
+        "the optimizer continues with the moments of init.from=",
     ):
         assert line in log
     assert "; fresh:" not in log

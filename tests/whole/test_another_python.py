@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run moves to another Python, with other versions of all packages: it goes on from there.
+"""A run moves to another Python, with other versions of all packages: it continues from there.
 
 The package there is the wheel, which pip has installed with its dependencies (.ci/run).
 Its text is `builtin`, which is another text there, since it is the documentation of what is

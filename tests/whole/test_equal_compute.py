@@ -237,7 +237,7 @@ def test_a_run_with_other_settings_is_refused(tmp_path):
 def test_a_stopped_run_is_not_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(finished_runs.loop, "train", lambda config, workdir: None)
     asked = config_lib.parse(small_run("builtin", ""))
-    with pytest.raises(SystemExit, match=f"{tmp_path} was stopped; the same command goes on"):
+    with pytest.raises(SystemExit, match=f"{tmp_path} was stopped; the same command continues"):
         equal_compute.finished_run(asked, str(tmp_path))
 
 

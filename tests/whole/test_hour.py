@@ -100,7 +100,7 @@ def test_what_a_task_needs_is_missed_before_the_hour(downstream):
 
 
 def test_the_machine_of_a_record_is_that_which_has_trained(tmp_path, monkeypatch):
-    """The first may have been refused, and fine-tuning may go on with fewer cores."""
+    """The first may have been refused, and fine-tuning may continue with fewer cores."""
     given = types.SimpleNamespace(workdir=str(tmp_path), source="", config="", more=[])
     refused, trains = lambda *_: None, lambda *_: starts.note(str(tmp_path / "run"), {})
     (tmp_path / "run").mkdir()

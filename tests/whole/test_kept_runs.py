@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finished runs are kept beside their page, and another machine goes on from them."""
+"""Finished runs are kept beside their page, and another machine continues from them."""
 
 import argparse
 import json

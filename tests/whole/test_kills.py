@@ -101,7 +101,7 @@ def test_any_damage_to_the_newest_checkpoint_costs_at_most_that_one(whole, tmp_p
 
 
 def test_a_damaged_config_json_is_one_line_in_every_command_and_costs_nothing(whole, tmp_path):
-    """It names what to do, and after that the same command goes on."""
+    """It names what to do, and after that the same command continues."""
     workdir = tmp_path / "run"
     shutil.copytree(whole[1], workdir)
     (tmp_path / "lines.txt").write_text("the cat sees the river.\n")

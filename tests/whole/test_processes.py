@@ -91,7 +91,7 @@ def test_sigterm_to_one_stops_both_at_one_step_and_one_process_goes_on(alone, tm
     log = (workdir / "log.txt").read_text()
     assert "stage 2 of 2 from step 4 on: 16 rows of 16 tokens a step" in log
 
-    electra_jax.train(config, workdir)  # one process goes on where two stopped
+    electra_jax.train(config, workdir)  # one process continues where two stopped
     assert_same_losses(workdir, undisturbed, range(1, STEPS + 1))
 
 
@@ -142,7 +142,7 @@ def test_sigterm_while_one_of_them_compiles_saves_the_step_before(alone, tmp_pat
 
 def test_four_lose_one_and_two_finish(alone, tmp_path):
     """With fsdp and tensor across processes: the third of four is killed, and all end. Two, with
-    another mesh, go on from what four have saved."""
+    another mesh, continue from what four have saved."""
     config, undisturbed = alone
     workdir = tmp_path / "four"
     begin(workdir, config)
@@ -181,8 +181,8 @@ def test_processes_with_other_settings_are_refused(alone, tmp_path):
 
 
 def test_the_death_of_one_ends_the_other_and_the_same_command_goes_on(alone, tmp_path):
-    """Two go on where one process was after step 10. The second is killed while it trains, then the
-    first before its first step."""
+    """Two continue where one process was after step 10. The second is killed while it trains, then
+    the first before its first step."""
     _, undisturbed = alone
     workdir = tmp_path / "killed"
     shutil.copytree(undisturbed, workdir)
@@ -199,7 +199,7 @@ def test_the_death_of_one_ends_the_other_and_the_same_command_goes_on(alone, tmp
         assert both[1 - victim].returncode == 1, said
         last = said[1 - victim].splitlines()[-1]
         assert last.startswith(f"error: process {victim} (pid {both[victim].pid} on ")
-        assert last.endswith(") died; the same command goes on from the newest checkpoint")
+        assert last.endswith(") died; the same command continues from the newest checkpoint")
         assert "Traceback" not in said[1 - victim] and "Check failure" not in said[1 - victim]
 
     assert_same_losses(workdir, undisturbed, range(1, 16))

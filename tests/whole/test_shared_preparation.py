@@ -95,7 +95,7 @@ def test_each_process_builds_its_share_and_the_bytes_are_those_of_one(
 def test_the_death_of_one_ends_all_and_one_process_goes_on_with_what_is_missing(
     settings, alone, tmp_path
 ):
-    # With one worker the process does its share itself, and none of its own goes on meanwhile.
+    # With one worker the process does its share itself, and none of its own continues meanwhile.
     first, second = start(settings, 2, workdir=[tmp_path] * 2, config__data__workers=[1] * 2)
     read_until(second, "cutting rows: 6 of 12 units")
     second.send_signal(signal.SIGSTOP)  # in the middle of its share
@@ -104,7 +104,7 @@ def test_the_death_of_one_ends_all_and_one_process_goes_on_with_what_is_missing(
     why = complaint(ended([first, second])[0])
     assert first.returncode == 1
     assert why.startswith(f"error: process 1 (pid {second.pid}")
-    assert "died; the same command goes on" in why
+    assert "died; the same command continues" in why
 
     again = command(*settings, f"--workdir={tmp_path}", module="electra_jax.prepare")
     there = next(line for line in again.stderr.splitlines() if "are there already" in line)

@@ -56,7 +56,7 @@ def call(data, *flags):
 @pytest.mark.slow
 def test_a_call_without_time_does_nothing_and_the_next_one_does_all(data):
     said = call(data, "--seconds=0")
-    assert said.endswith("nothing is trained yet\nnot done: the same command goes on\n")
+    assert said.endswith("nothing is trained yet\nnot done: the same command continues\n")
     assert not (data.parent / "workdir").exists()
     out = data.parent / "out"
     assert {path.name for path in out.iterdir()} == {"table.txt"}
@@ -166,7 +166,7 @@ class MadeUp:
 
 
 def test_a_training_that_is_done_is_not_started_again(data, tmp_path):
-    """Only the command itself knows whether another configuration may go on."""
+    """Only the command itself knows whether another configuration may continue."""
     (tmp_path / "run").mkdir()
     given = types.SimpleNamespace(rows=8, steps=6, config="tiny_paper", data=data, more=[])
     slice_ = MadeUp(False, True)

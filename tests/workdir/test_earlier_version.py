@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run of an earlier version, which did not have all settings of today, goes on and is read."""
+"""A run of an earlier version, which did not have all settings of today, continues and is read."""
 
 import json
 import shutil

@@ -97,7 +97,7 @@ def test_a_moved_run_goes_on_without_its_text(trained, moved, caplog):
     ]
     assert digests[0] == digests[1]
     assert "the source or the vocabulary that the data was made of cannot be read" in caplog.text
-    assert "goes on with the data that was prepared for it" in caplog.text
+    assert "continues with the data that was prepared for it" in caplog.text
 
 
 def test_without_rows_the_vocabulary_alone_is_enough(moved, tmp_path, capsys):

@@ -53,11 +53,11 @@ def check_settings(
     changed = finetuning_config.differences(finetuning_config.parse_saved(old["config"]), config)
     remedy = "choose another --config.name, or delete that folder"
     if old["encoder"] != identity:
-        # The usual cause is that pre-training went on, and its newest checkpoint is a later one.
+        # The usual cause is that pre-training continued, and its newest checkpoint is a later one.
         old_step = old.get("step")
         if None not in (old_step, step) and old_step != step:
             if not changed and old_step in _steps_of(old, config, folder):
-                remedy += f"; --config.encoder.step={old_step} goes on with those of then"
+                remedy += f"; --config.encoder.step={old_step} continues with those of then"
             changed.append(f"the encoder's weights, of step {old_step} then and {step} now")
         else:
             changed.append("the encoder's weights")

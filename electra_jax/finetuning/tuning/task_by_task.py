@@ -146,7 +146,7 @@ def _followed(
         yield page
     except KeyboardInterrupt:
         logging.info("stopped (%s); seeds that are finished are kept, others begin again", page.now)
-        page.ended("interrupted; the same command goes on")
+        page.ended("interrupted; the same command continues")
         raise
     except Exception as error:
         page.ended(" ".join(f"{error}".split()) or type(error).__name__)
