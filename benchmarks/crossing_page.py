@@ -209,7 +209,7 @@ def _setting(found):
             f"- **Text**: {text['corpus'] or 'text'} of {text['characters'] / 1e6:.0f} million"
             f" characters, {style.count(text['tokens'])} tokens; SentencePiece vocabulary of"
             f" {text['vocabulary']:,} pieces, trained on it; rows of {about['length']} tokens,"
-            f" {about['rows']} rows a step.",
+            f" {about['rows']} rows per step.",
             *_other_vocabulary(found, text["tokens"]),
             "- **Networks**: `configs/tiny_paper.py` (two layers of width 128, no dropout)"
             " with rotary positions and norms before each part, as in [table 5](table_5.md), but"

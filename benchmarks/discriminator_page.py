@@ -174,9 +174,9 @@ QUESTIONS = (
         against=_half("half_layers_1", "half_layers_4"),
     ),
     Question(
-        "Rows a step",
-        "At half the rate, and at one number of rows in all, so 16 rows a step have four times the"
-        " steps.",
+        "Rows per step",
+        "At half the rate, and at one number of rows in all, so 16 rows per step have four times"
+        " the steps.",
         {"half_rows_16": "16", AGAIN: "64", "half_rows_256": "256"},
         {"half_rows_16": 16, AGAIN: 64, "half_rows_256": 256},
         against=_half("half_rows_16", "half_rows_256", of=AGAIN),
@@ -199,7 +199,7 @@ QUESTIONS = (
     ),
     Question(
         "Length of rows",
-        "At half the rate, and at one number of tokens a step. The rows that all read have 64"
+        "At half the rate, and at one number of tokens per step. The rows that all read have 64"
         " tokens.",
         {"half_length_32": "32", AGAIN: "64", "half_length_128": "128"},
         {"half_length_32": 32, AGAIN: 64, "half_length_128": 128},
@@ -303,7 +303,7 @@ ANSWERS = (
     (
         "And those of its rows and of the corruption, at half the rate?",
         (
-            ("half_rows_16", AGAIN, "16 rows a step instead of 64"),
+            ("half_rows_16", AGAIN, "16 rows per step instead of 64"),
             ("half_rows_256", AGAIN, "256"),
             ("half_mask_15", HALF, "15 % chosen instead of 30"),
             ("half_mask_50", AGAIN, "50 %"),
@@ -487,7 +487,7 @@ def _setting(found):
             f" {style.count(text['tokens'])} tokens; one vocabulary for all runs.",
             "- **The reference**: two layers of width 128 with rotary positions and norms before"
             " each part, in bfloat16, Muon with a weight decay of 0.1,"
-            f" {about['rows']} rows of {about['length']} tokens a step, {about['steps']:,} steps:"
+            f" {about['rows']} rows of {about['length']} tokens per step, {about['steps']:,} steps:"
             f" {style.count(about['steps'] * tokens)} places in rows. Its generator, one layer of"
             " width 64 with tables of its own, was trained before and is frozen.",
             f"- **Generators**: {'; '.join(before)}.",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains variants of the method on equal terms at a size that two cores carry, and compares them.
 
-Every arm gets the same text, trunk, optimizer and rows a step, and the same training FLOPs in the
+Every arm gets the same text, trunk, optimizer and rows per step, and the same training FLOPs in the
 honest convention of `electra_jax.flops` (or a stated share of them); so the arms differ in steps.
 A run goes by steps and not by the clock: what else the machine does changes no number. Seed 0 of
 all arms comes first, then seed 1, so that what there is can be compared at any time.

@@ -131,7 +131,7 @@ def of_text(found: CompleteSeeds) -> str:
         f"- **Text**: {text_['corpus'] or 'text'} of {text_['characters'] / 1e6:.0f} million"
         f" characters, {text_['documents']:,} documents, {style.count(text_['tokens'])} tokens;"
         f" SentencePiece vocabulary of {text_['vocabulary']:,} pieces, trained on it; rows"
-        f" of {about['length']} tokens, {about['rows']} rows a step."
+        f" of {about['length']} tokens, {about['rows']} rows per step."
     )
 
 

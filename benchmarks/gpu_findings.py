@@ -150,7 +150,7 @@ def _trace(record) -> list[str]:
         return []
     it = record["trace"]
     return [
-        f"{1e3 * it['step_seconds']:.2f} ms a step, with a trace"
+        f"{1e3 * it['step_seconds']:.2f} ms per step, with a trace"
         f" {1e3 * it['span_seconds']:.2f}, in {1e3 * it['busy_seconds']:.2f} of which a kernel"
         f" runs, {it['launches']:,.0f} launches",
         *(f"{kind} {1e3 * seconds:.2f} ms" for kind, _, seconds in it["kinds"][:NAMES]),

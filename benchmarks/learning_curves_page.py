@@ -199,7 +199,7 @@ def _setting(found):
     return "\n".join(
         [
             f"- **Text**: {recipe['corpus']} of {recipe['characters'] / 1e6:.0f} million"
-            f" characters; {recipe['rows']} rows of 64 tokens a step,"
+            f" characters; {recipe['rows']} rows of 64 tokens per step,"
             f" {recipe['steps']:,} steps, {recipe['tokens'] / 1e6:.1f}M tokens a run without"
             " padding.",
             f"- **Networks**: `configs/tiny_paper.py` with {sizes} layers in both networks"

@@ -9,7 +9,7 @@ The step is the one that a run takes, with the configuration's mesh, batch and p
 are v4, v5e, v5p, v6e (v5e:2x4 are eight chips) and h100, h200 (h100:8), and several slices of them
 (2xv5e:4x4). With schedule.stages the step of each row length and batch is compiled; verdict and
 figures are of the stage that needs most memory, which is named. It needs the compilers of these
-chips, `pip install -e '.[aot]'`, and takes one to ten minutes a step, longer if it tries other
+chips, `pip install -e '.[aot]'`, and takes one to ten minutes per step, longer if it tries other
 settings too. Nothing is trained or written.
 """
 

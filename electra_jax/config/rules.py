@@ -210,7 +210,7 @@ def _check_stages(c: Config) -> None:
             )
         if batch_size % c.schedule.accumulation:
             raise ConfigError(
-                f"schedule.stages: {batch_size} rows a step in {stage} are not divisible by"
+                f"schedule.stages: {batch_size} rows per step in {stage} are not divisible by"
                 f" schedule.accumulation={c.schedule.accumulation}"
             )
         before = share

@@ -68,7 +68,7 @@ def build_all(
     rate, cores = tokens / max(time.monotonic() - began, 1e-9), min(workers.count, len(todo))
     phases.tell(
         f"{tokens:,} tokens cut into rows at {rate:,.0f} tokens/s,"
-        f" {rate / cores:,.0f} a core on {cores}"
+        f" {rate / cores:,.0f} per core on {cores}"
     )
     return [results[task.name] for task in tasks]
 

@@ -232,7 +232,7 @@ def devices(topology: chips.Topology) -> list[jax.Device]:
     if topology.slices > 1:
         more["num_slices"] = topology.slices
     if chip.name == "v4":
-        more["chip_config_name"] = "megacore"  # one device a chip
+        more["chip_config_name"] = "megacore"  # one device per chip
     if topology.chips_a_slice == 1:
         more["chips_per_host_bounds"] = [1] * 3
     return list(topologies.get_topology_desc(topology.slice, "tpu", **more).devices)

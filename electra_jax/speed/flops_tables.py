@@ -114,7 +114,7 @@ def _parameter_cells(f):
 
 def _operation_cells(f):
     """Returns rows of (what, paper, honest): the operations in both conventions."""
-    cells = [("FLOPs", "paper", "honest"), ("forward, a token", "", "")]
+    cells = [("FLOPs", "paper", "honest"), ("forward, per token", "", "")]
     both = {"paper": 0.0, "honest": 0.0}
     for part, counts in f["forward_per_token"].items():
         cells.append((f"  {part}", _short(counts["paper"]), _short(counts["honest"])))

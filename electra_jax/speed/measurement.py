@@ -83,13 +83,13 @@ def table(found: dict) -> str:
             " large matrix product measured here",
         ),
         *_other_dtypes(f),
-        ("memory", f"{f['step_bytes'] / 2**20:,.0f} MiB a step and device, weights included"),
+        ("memory", f"{f['step_bytes'] / 2**20:,.0f} MiB per step and device, weights included"),
         ("peak memory", f"{f['peak_bytes'] / 2**20:,.0f} MiB"),
         (
             "compiling",
             f"{f['trace_seconds']:.1f} s tracing, {f['compile_seconds']:.1f} s compiling",
         ),
-        ("random bits", f"{f['random_bits_per_step']:,} a step"),
+        ("random bits", f"{f['random_bits_per_step']:,} per step"),
         (
             "data pipeline",
             f"{f['pipeline_rows_per_second']:,.0f} rows/s alone,"

@@ -72,9 +72,9 @@ def verdict(trial: remedies.Trial, topology: chips.Topology) -> str:
     found, has = trial.found, topology.chip.memory
     most = f"{_in_stage(found)}, which needs most" if found.stage else ""
     if found.fits(topology.chip):
-        return f"fits: {_gib(has - found.peak)} GiB of {_gib(has)} GiB a chip are left{most}"
+        return f"fits: {_gib(has - found.peak)} GiB of {_gib(has)} GiB per chip are left{most}"
     if found.peak > has:
-        return f"does not fit: {_gib(found.peak - has)} GiB a chip too much{most}"
+        return f"does not fit: {_gib(found.peak - has)} GiB per chip too much{most}"
     return f"does not compile{_in_stage(found)}: {found.problem}"
 
 
@@ -120,20 +120,20 @@ def _of_program(tree, topology, found):
     most = ", the stage that needs most memory" if found.stage else ""
     slowest = max(limits, key=lambda name: limits[name])
     rows = [
-        ("rows a step", f"{size[0]:,} of {size[1]} tokens{most}"),
+        ("rows per step", f"{size[0]:,} of {size[1]} tokens{most}"),
         ("state a chip", f"{_gib(found.state)} GiB"),
-        ("most in use a chip", f"{_gib(found.peak)} GiB"),
+        ("most in use per chip", f"{_gib(found.peak)} GiB"),
         ("that less the state", f"{_gib(found.peak - found.state)} GiB"),
-        ("FLOPs a step", f"{found.flops:.3g} (3 x forward matrix products)"),
+        ("FLOPs per step", f"{found.flops:.3g} (3 x forward matrix products)"),
     ]
     for kind, (count, size) in sorted(found.exchanged.items()):
-        rows.append((kind, f"{count} a step, {size / 2**20:,.1f} MiB a chip"))
+        rows.append((kind, f"{count} per step, {size / 2**20:,.1f} MiB per chip"))
     for kind, (count, size) in sorted(found.crossing.items()):
-        rows.append((f"{kind} across", f"{count} a step, {size / 2**20:,.1f} MiB a chip"))
+        rows.append((f"{kind} across", f"{count} per step, {size / 2**20:,.1f} MiB per chip"))
     if found.moved is not None:
-        rows.append(("read and written", f"{found.moved / 1e9:,.2f} GB a chip, on chip or off"))
+        rows.append(("read and written", f"{found.moved / 1e9:,.2f} GB per chip, on chip or off"))
     if expected := _expected(found, topology):
-        words = f"{1e3 * expected:,.0f} ms a step, by its own cost model; no chip has measured it"
+        words = f"{1e3 * expected:,.0f} ms per step, by its own cost model; no chip has measured it"
         rows.append(("the compiler expects", words))
     rows += [
         (
@@ -161,7 +161,7 @@ def _speed(tree, found, topology):
 
 
 def _size(tree, found):
-    """(rows, tokens a row) of the step that was compiled."""
+    """(rows, tokens per row) of the step that was compiled."""
     stage = found.stage or tree.data
     return stage.batch_size, stage.sequence_length
 
@@ -174,9 +174,9 @@ def _in_stage(found):
 def _tried(trial, topology):
     found = trial.found
     if found.fits(topology.chip):
-        return f"fits, {_gib(found.peak)} GiB a chip{_in_stage(found)}"
+        return f"fits, {_gib(found.peak)} GiB per chip{_in_stage(found)}"
     if found.peak:
-        return f"does not fit, {_gib(found.peak)} GiB a chip{_in_stage(found)}"
+        return f"does not fit, {_gib(found.peak)} GiB per chip{_in_stage(found)}"
     return found.problem
 
 

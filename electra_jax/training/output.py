@@ -95,7 +95,7 @@ class Output:
             jax.block_until_ready(run.state.step)  # dispatched steps belong to the old stage's time
             self._speed.stage_begins()
             logging.info(
-                "stage %d of %d from step %d on: %s a step",
+                "stage %d of %d from step %d on: %s per step",
                 run.stage_number + 1, len(all_stages), run.step + 1,
                 stages.describe(all_stages[run.stage_number]),
             )  # fmt: skip

@@ -781,10 +781,10 @@ def test_the_speed_of_each_core_is_told(corpus, vocab):
     lines = []
     settings = settings_for(corpus, vocab)
     folder = preparation.prepare(settings, str(corpus / "data"), lines.append)
-    (told,) = (line for line in lines if "a core on" in line)
+    (told,) = (line for line in lines if "per core on" in line)
     tokens = records.open(folder).manifest.totals["tokens"]
     found = re.fullmatch(
-        r"([\d,]+) tokens cut into rows at ([\d,]+) tokens/s, ([\d,]+) a core on (\d+)", told
+        r"([\d,]+) tokens cut into rows at ([\d,]+) tokens/s, ([\d,]+) per core on (\d+)", told
     )
     numbers = [int(number.replace(",", "")) for number in found.groups()]
     assert numbers[0] == tokens

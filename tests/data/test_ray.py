@@ -149,7 +149,7 @@ def test_the_driver_is_killed_and_the_next_call_goes_on(cluster, settings, alone
 def test_the_command_prepares_and_says_how_many_cores(cluster, settings, tmp_path):
     done = _prepare(settings, f"--workdir={tmp_path}", f"--ray={cluster.address}")
     cores = sum(node.process.poll() is None for node in cluster.nodes)
-    assert f"a core on {cores}" in done.stderr
+    assert f"per core on {cores}" in done.stderr
 
 
 def test_sigterm_ends_the_command_as_without_ray(cluster, settings, tmp_path):

@@ -458,7 +458,7 @@ def test_a_seed_becomes_by_fewer_rows_at_a_time_what_it_becomes_by_all(places):
 
     setup, _ = programs.call_args.args
     assert (setup.accumulation, setup.networks.discriminator.remat) == (4, "full")
-    assert {call.args[4] for call in predict.call_args_list} == {4}  # of 16 rows a step
+    assert {call.args[4] for call in predict.call_args_list} == {4}  # of 16 rows per step
     (one,), (other,) = found.tasks[0].seeds[0].curve, whole.tasks[0].seeds[0].curve
     assert one.loss == pytest.approx(other.loss, rel=1e-3)
 

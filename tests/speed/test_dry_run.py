@@ -69,7 +69,7 @@ def test_the_dry_run_says_what_is_kept_and_what_is_not_reached(tmp_path):
         line.split("  ", 1)
         for line in dry_run.text(config_lib.parse(tree), str(tmp_path)).splitlines()
     )
-    kept = float(lines["activations a device"].split()[0])
+    kept = float(lines["activations per device"].split()[0])
     assert 0.1 < kept < 10  # 8 rows of 32 tokens through three layers of width 32 and 16
     assert "within the warmup" in lines["note"]
 

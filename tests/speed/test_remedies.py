@@ -101,7 +101,7 @@ def test_pairs_are_tried_if_no_single_setting_is_enough_and_the_first_that_fits_
         whole = 60 if settings.model.remat != "full" else 40
         return whole / settings.schedule.accumulation**0.5
 
-    # 60 / 4 = 15 would fit with 16 micro-batches; so let there be eight at most: eight rows a chip.
+    # 60 / 4 = 15 would fit with 16 micro-batches; so let there be eight at most.
     settings = tree()
     settings.data.batch_size = 64
     tried, _ = run(needs, settings)

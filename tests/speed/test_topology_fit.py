@@ -82,17 +82,17 @@ def test_the_floor_is_the_slowest_of_products_and_exchange():
 
     lines = topology_fit.table(tree(), V5E, [remedies.Trial({}, found)])
     assert lines[0] == "topology               v5e:2x4, 8 chips of 15.75 GiB"
-    assert "most in use a chip     4.00 GiB" in lines
+    assert "most in use per chip   4.00 GiB" in lines
     assert "that less the state    3.00 GiB" in lines
-    assert "all-reduce             3 a step, 190.7 MiB a chip" in lines
+    assert "all-reduce             3 per step, 190.7 MiB per chip" in lines
     assert "a step takes at least  5.08 ms (products; products 5.08, exchange 2.50)" in lines
     # 128 rows of 128 tokens in 5.076 ms.
     assert "so at most             3,227,648 tokens/s" in lines
-    assert lines[-1] == "fits: 11.75 GiB of 15.75 GiB a chip are left"
+    assert lines[-1] == "fits: 11.75 GiB of 15.75 GiB per chip are left"
 
 
 def test_what_the_compiler_of_a_tpu_expects_is_said_in_milliseconds():
-    expects = "the compiler expects   8 ms a step, by its own cost model; no chip has measured it"
+    expects = "the compiler expects   8 ms per step, by its own cost model; no chip has measured it"
     found = compiled(4, cycles=12_000_000)  # at 1.5 GHz
     assert expects in topology_fit.table(tree(), V5E, [remedies.Trial({}, found)])
     made = [remedies.Trial({}, found)]
@@ -105,7 +105,7 @@ def test_what_the_compiler_of_a_tpu_expects_is_said_in_milliseconds():
 
 def test_what_leaves_a_slice_is_a_limit_of_its_own():
     # 100 MB of an all-reduce over four slices: 2 x 3/4 of them leave a chip, and 25 MB of a
-    # permutation once, at 25 Gbps a chip: 56 ms.
+    # permutation once, at 25 Gbps per chip: 56 ms.
     slices = chips.topology("4xv5e:2x4")
     crossing = {"all-reduce": (9, 100_000_000), "collective-permute": (1, 25_000_000)}
     found = compiled(4, crossing=crossing)
@@ -114,7 +114,7 @@ def test_what_leaves_a_slice_is_a_limit_of_its_own():
 
     lines = topology_fit.table(tree(), slices, [remedies.Trial({}, found)])
     assert lines[0] == "topology                   4xv5e:2x4, 32 chips of 15.75 GiB in 4 slices"
-    assert "all-reduce across          9 a step, 95.4 MiB a chip" in lines
+    assert "all-reduce across          9 per step, 95.4 MiB per chip" in lines
     limits = "56.00 ms (network; products 1.27, exchange 0.00, network 56.00)"
     assert f"a step takes at least      {limits}" in lines
     assert topology_fit.as_json(tree(), slices, [remedies.Trial({}, found)])["slices"] == 4
@@ -127,8 +127,8 @@ def test_what_was_tried_stands_below_the_verdict():
     remedy = remedies.Trial({"model.remat": "full"}, compiled(9))
     lines = topology_fit.table(tree(), V5E, [too_much, remedy])
     assert lines[-2:] == [
-        "does not fit: 4.25 GiB a chip too much",
-        "  --config.model.remat=full: fits, 9.00 GiB a chip",
+        "does not fit: 4.25 GiB per chip too much",
+        "  --config.model.remat=full: fits, 9.00 GiB per chip",
     ]
     found = topology_fit.as_json(tree(), V5E, [too_much, remedy])
     assert found["fits"] is False and found["tokens_per_second_at_most"] is None
@@ -162,10 +162,10 @@ def test_the_step_of_every_stage_is_compiled_and_the_one_that_needs_most_decides
     assert (found.peak, found.stage) == (8 * GIB, LONG)
 
     lines = topology_fit.table(settings, V5E, [remedies.Trial({}, found)])
-    assert "rows a step            64 of 512 tokens, the stage that needs most memory" in lines
+    assert "rows per step          64 of 512 tokens, the stage that needs most memory" in lines
     # 64 rows of 512 tokens in the 5.076 ms of 8e12 FLOPs.
     assert "so at most             6,455,296 tokens/s" in lines
-    left = "7.75 GiB of 15.75 GiB a chip are left"
+    left = "7.75 GiB of 15.75 GiB per chip are left"
     assert lines[-1] == f"fits: {left} in the stage of 64 rows of 512 tokens, which needs most"
     said = topology_fit.as_json(settings, V5E, [remedies.Trial({}, found)])
     stage = {"share": 0.9, "sequence_length": 512, "batch_size": 64}
@@ -185,9 +185,10 @@ def test_a_stage_that_does_not_fit_is_named_and_so_is_that_of_each_trial():
         for changes, gib, problem in (({}, 20, full), ({"model.remat": "full"}, 9, ""))
     )
     assert topology_fit.table(staged((0.9, 512, 64)), V5E, [first, last])[-2:] == [
-        "does not fit: 4.25 GiB a chip too much in the stage of 64 rows of 512 tokens, which needs"
-        " most",
-        "  --config.model.remat=full: fits, 9.00 GiB a chip in the stage of 64 rows of 512 tokens",
+        "does not fit: 4.25 GiB per chip too much in the stage of 64 rows of 512 tokens, which"
+        " needs most",
+        "  --config.model.remat=full: fits, 9.00 GiB per chip in the stage of 64 rows of 512"
+        " tokens",
     ]
 
 

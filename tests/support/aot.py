@@ -124,7 +124,7 @@ def counted(compiled: Compiled) -> dict[str, int]:
 
 
 def _main(layers: int, folder: str | None) -> None:
-    print("| step | compile, s | kernels | GB moved | peak MiB a chip | collectives (MB) |")
+    print("| step | compile, s | kernels | GB moved | peak MiB per chip | collectives (MB) |")
     print("| --- | --- | --- | --- | --- | --- |")
     for variant in (*TPU.values(), *LONG.values(), *SLICES.values(), *CUDA.values()):
         if missing(variant.chip):

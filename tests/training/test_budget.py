@@ -17,7 +17,7 @@ from support.clocks import Ticking
 from support.corpus import StopAt, small_run
 from support.outcomes import digest, rows
 
-TOKENS = 1300  # of at most 8 x 32 a step: six steps or a few more
+TOKENS = 1300  # of at most 8 x 32 per step: six steps or a few more
 
 
 def tokens_run(text, **changes):

@@ -3,10 +3,10 @@
 
 The run of this page has six steps in three stages, two steps each:
 
-    steps   rows a step   tokens a row   global rows
-    1, 2         8             16        0-7, 8-15
-    3, 4        16             16        16-31, 32-47
-    5, 6         8             32        48-55, 56-63
+    steps   rows per step   tokens per row   global rows
+    1, 2          8               16         0-7, 8-15
+    3, 4         16               16         16-31, 32-47
+    5, 6          8               32         48-55, 56-63
 """
 
 import os
@@ -273,9 +273,9 @@ def test_what_the_next_start_has_evaluated_is_not_evaluated_once_more(text, fini
 
 def test_the_log_says_where_a_stage_begins(finished):
     log = (finished[0] / "log.txt").read_text()
-    assert "stage 1 of 3 from step 1 on: 8 rows of 16 tokens a step" in log
-    assert "stage 2 of 3 from step 3 on: 16 rows of 16 tokens a step" in log
-    assert "stage 3 of 3 from step 5 on: 8 rows of 32 tokens a step" in log
+    assert "stage 1 of 3 from step 1 on: 8 rows of 16 tokens per step" in log
+    assert "stage 2 of 3 from step 3 on: 16 rows of 16 tokens per step" in log
+    assert "stage 3 of 3 from step 5 on: 8 rows of 32 tokens per step" in log
     assert log.count("first step after") == 3
 
 
@@ -411,7 +411,7 @@ def test_the_dry_run_and_the_accountant_add_up_the_stages(text, finished, run):
         (((0.5, 4, 8),), r"sequence_length of \(0.5, 4, 8\) is outside \[8, 65536\]"),
         (((0.5, 32, 0),), r"batch_size of \(0.5, 32, 0\) is outside"),
         (((0.5, 64, 8),), "rows of 64 .* longer than model.max_positions=32; raise max_positions"),
-        (((0.5, 32, 7),), "7 rows a step .* not divisible by schedule.accumulation=2"),
+        (((0.5, 32, 7),), "7 rows per step .* not divisible by schedule.accumulation=2"),
     ],
 )
 def test_stages_that_cannot_be_are_refused_early(given, message):

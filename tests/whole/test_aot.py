@@ -15,7 +15,7 @@ from support import aot
 
 pytestmark = pytest.mark.aot
 
-# On each mesh: the kinds of collectives there may be, how many of each at most, and MiB a chip.
+# On each mesh: the kinds of collectives there may be, how many of each at most, and MiB per chip.
 EXCHANGES = {
     # One sum of the tables' gradient and nearly all else, and those in the loops, of kernels and of
     # norms.
@@ -33,7 +33,7 @@ H100 = {
     "unrolled": (532, 7.2, 440),
 }
 
-# MiB a chip of the step with rows of 1,024 and splash; einsum takes 494.
+# MiB per chip of the step with rows of 1,024 and splash; einsum takes 494.
 SPLASH_MEBIBYTES = 445
 # The same with rows of 384, dropout of probabilities and the fused kernel.
 FUSED_MEBIBYTES = 110
@@ -65,7 +65,7 @@ def step(chip, name):
 @meshes
 def test_tpu_every_byte_of_the_state_is_donated(mesh):
     made = step("tpu", mesh)
-    padded_rows = 8  # 7 rows a chip; a TPU lays rows out in eights
+    padded_rows = 8  # 7 rows per chip; a TPU lays rows out in eights
     lanes = padded_rows * aot.LENGTH * 3  # ids of two bytes, marks of one
     assert hlo.aliased(made.text) == made.leaves
     assert made.program.arguments - made.program.state == lanes

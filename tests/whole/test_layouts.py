@@ -79,7 +79,7 @@ def test_decisions_are_equal_bit_for_bit(ran, name, what):
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_sampled_ids_are_equal(ran, name):
-    """Promised at the first step, and at most one flip in 10,000 later; there are 64 a step."""
+    """Promised at the first step, and at most one flip in 10,000 later; there are 64 per step."""
     for step in range(STEPS):
         np.testing.assert_array_equal(ran[name][f"sampled/{step}"], ran["one"][f"sampled/{step}"])
 
@@ -195,7 +195,7 @@ def staged(tmp_path_factory):
 @pytest.mark.parametrize("name", ["2 x 2 x 2"])
 def test_stages_are_the_same_on_one_device_and_on_eight(staged, name):
     (one, _), (eight, log) = staged["one"], staged[name]
-    assert "stage 2 of 2 from step 3 on: 16 rows of 32 tokens a step" in log
+    assert "stage 2 of 2 from step 3 on: 16 rows of 32 tokens per step" in log
     assert [(row["step"], row["kind"]) for row in eight] == [
         (1, "train"), (2, "train"), (3, "train"), (4, "train"), (4, "eval"),
     ]  # fmt: skip

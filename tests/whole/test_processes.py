@@ -89,7 +89,7 @@ def test_sigterm_to_one_stops_both_at_one_step_and_one_process_goes_on(alone, tm
     assert 9 <= stopped < STEPS
     assert all(f"stopped and saved at step {stopped}" in text for text in said)
     log = (workdir / "log.txt").read_text()
-    assert "stage 2 of 2 from step 4 on: 16 rows of 16 tokens a step" in log
+    assert "stage 2 of 2 from step 4 on: 16 rows of 16 tokens per step" in log
 
     electra_jax.train(config, workdir)  # one process continues where two stopped
     assert_same_losses(workdir, undisturbed, range(1, STEPS + 1))

@@ -93,6 +93,6 @@ def test_a_line_of_the_checks_says_how_busy_the_device_is():
     made = {"step_seconds": 2.5} | step_trace.summary(TIMELINE, steps=2)
     record = {"exit_code": 0, "seconds": 60, "trace": made}
     assert gpu_findings.line("small_128_trace", record).endswith(
-        "ok, 2500.00 ms a step, with a trace 3500.00, in 3000.00 of which a kernel runs, 2"
+        "ok, 2500.00 ms per step, with a trace 3500.00, in 3000.00 of which a kernel runs, 2"
         " launches, add 2000.00 ms, gemm 1000.00 ms, mul 500.00 ms"
     )
