@@ -1,29 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run would need, before it starts: parameters, FLOPs, memory, epochs, time.
+"""What a run would need, before it starts: parameters, FLOPs, memory, disk, epochs, time.
 
     configuration -> step, traced but not compiled -> numbers -> aligned lines of text
 
 Prepared data is read if it exists; nothing is prepared, trained or written.
 """
 
-import math
 import operator
 import os
+import shutil
 
 import jax
-import numpy as np
-from jax import numpy as jnp
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
-from electra_jax.core import batch as batch_lib
-from electra_jax.core import meshes, streams
+from electra_jax.core import meshes
 from electra_jax.data import downloads, planning, records, servers
-from electra_jax.host import console_table
+from electra_jax.host import console_table, staging
 from electra_jax.model import accounting, networks
-from electra_jax.objectives import vocabulary_softmax
 from electra_jax.report import style
-from electra_jax.speed import synthetic
+from electra_jax.speed import disk, memory, synthetic
 from electra_jax.step import plans
 from electra_jax.training import budget, run_data
 from electra_jax.weights import starting_weights, warm_start
@@ -62,8 +58,8 @@ def text(config: config_lib.Config, workdir: str) -> str:
         plan.objectives[kind.sequence_length].flops(kind.sequence_length).train * kind.batch_size
         for kind in kinds
     ]
-    scores = [_scores_mib(plan, kind) for kind in kinds]
-    activations = [_activation_bytes(plan, kind) for kind in kinds]
+    scores = max(memory.scores(plan, kind) for kind in kinds)
+    activations = max(memory.activations(plan, kind) for kind in kinds)
 
     # A budget in minutes becomes steps by the speed, one in tokens by the share of padding.
     device = jax.devices()[0].device_kind
@@ -75,6 +71,9 @@ def text(config: config_lib.Config, workdir: str) -> str:
     real = [1 - found.manifest.wasted_fraction for found in rows_by_stage] if ready else []
     steps = stages.steps(config.schedule, kinds, real, seconds)
 
+    limit = sum(steps) if steps else config.schedule.steps
+    saved = disk.checkpoints(config.checkpoint, limit)
+    each = disk.bytes_per_checkpoint(plan.state_shapes)
     lines = [
         ("devices", f"{jax.device_count()} x {device}, mesh {dict(mesh.shape)}"),
         *_slices(mesh, config.mesh.slices),
@@ -84,19 +83,24 @@ def text(config: config_lib.Config, workdir: str) -> str:
         ("budget", _budget(config.schedule, steps and sum(steps))),
         *([("stages", _stages(kinds, steps))] if len(kinds) > 1 else []),
         ("FLOPs of the run", f"{_of_run(flops, steps):.3g}" if steps else _SPEED_UNKNOWN),
-        ("state a device", _state(plan)),
+        ("state per device", _state(plan)),
         (
             "activations per device",
-            f"{max(activations) / 2**20:,.1f} MiB (kept for the backward pass)",
+            f"{activations / 2**20:,.1f} MiB (kept for the backward pass)",
         ),
-        ("scores per device", f"{max(scores):,.1f} MiB a piece, on the way back two at a time"),
+        (
+            "scores per device",
+            f"{scores / 2**20:,.1f} MiB a piece, on the way back two at a time",
+        ),
+        ("checkpoints on disk", _on_disk(saved, each)),
         *_to_download(config.data.source, reached and not ready),
         ("epochs over the data", _describe_epochs(kinds, steps, rows_by_stage)),
         ("time", _time(device, seconds, steps, share)),
     ]
     if line := plan.peak_not_reached(steps and sum(steps)):
         notes.append(line)
-    notes += _too_much_memory(plan, max(activations))
+    notes += _too_much_memory(plan, activations)
+    notes += _too_full(saved, each, workdir)
     notes += _too_often(_epochs(kinds, steps, rows_by_stage))
     lines += [("note", note) for note in notes]
 
@@ -131,13 +135,19 @@ def _check(config, data):
 
 def _check_folder(path):
     """Raises ConfigError if the folder, or files in it, cannot be created."""
-    place = os.path.abspath(path)
-    while not os.path.exists(place):
-        place = os.path.dirname(place)
+    place = _nearest_folder(path)
     if not os.path.isdir(place):
         raise config_lib.ConfigError(f"no folder {path} can be made: {place} is a file")
     if not os.access(place, os.W_OK):
         raise config_lib.ConfigError(f"no folder {path} can be made: {place} cannot be written")
+
+
+def _nearest_folder(path):
+    """The path, or the nearest one above it that is there."""
+    place = os.path.abspath(path)
+    while not os.path.exists(place):
+        place = os.path.dirname(place)
+    return place
 
 
 def _prepared_rows(data) -> list[records.Records | None]:
@@ -180,62 +190,6 @@ def _named_counts(parts):
     return ", ".join(f"{name} {count:,}" for name, count in parts.items())
 
 
-def _scores_mib(plan, stage):
-    """Returns the MiB of float32 scores over one piece of the vocabulary, per micro-batch."""
-    objective = plan.objectives[stage.sequence_length]
-    rows = stage.batch_size / plan.accumulation
-    rows /= plan.mesh.shape["data"] * plan.mesh.shape["fsdp"]
-    shape = objective.networks
-    piece = min(vocabulary_softmax.PIECES[shape.discriminator.products], shape.padded_vocab_size)
-    places = objective.scored_places(stage.sequence_length)
-    return np.ceil(rows) * places * piece * 4 / 2**20
-
-
-def _activation_bytes(plan, stage):
-    """Returns the bytes that a forward pass keeps for the backward pass, per device.
-
-    The number is for one micro-batch and comes from the traced program, without compiling it: it is
-    the size of everything that the phases pass to their backward passes, except weights. The
-    compiled program keeps less where the compiler recomputes values, and needs more for
-    intermediate results.
-    """
-    rows, length = stage.batch_size // plan.accumulation, stage.sequence_length
-    objective = plan.objectives[length]
-    lanes = {
-        "ids": jax.ShapeDtypeStruct((rows, length), np.int32),
-        "marks": jax.ShapeDtypeStruct((rows, length), np.uint8),
-    }
-    shapes = jax.eval_shape(objective.init, plan.key)
-    kept = []  # bytes of each phase, filled while tracing
-
-    def trace(params, lanes):
-        row_B = jnp.arange(rows, dtype=jnp.uint32)
-        batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, plan.pad_id)
-        keys = streams.keys(plan.key, 0, row_B, dropout=True)
-        knobs, handover = objective.knobs(0.0), None
-
-        for phase in objective.phases:
-            trained = phase.trained(params)
-            rest = {part: params[part] for part in params if part not in trained}
-
-            def loss(trained, rest=rest, phase=phase, handover=handover):
-                sums, _, handover = phase.loss(rest | trained, batch, keys, knobs, handover)
-                return objective.total(sums), handover
-
-            # The backward function is a pytree whose leaves are what it keeps. Leaves that are
-            # inputs exist anyway, and a leaf may occur several times.
-            _, pull_back, handover = jax.vjp(loss, trained, has_aux=True)
-            given = {id(leaf) for leaf in jax.tree.leaves((params, batch))}
-            leaves = {id(leaf): leaf for leaf in jax.tree.leaves(pull_back)}
-            sizes = [x.size * x.dtype.itemsize for at, x in leaves.items() if at not in given]
-            kept.append(sum(sizes))
-
-        return 0
-
-    jax.eval_shape(trace, shapes, lanes)
-    return max(kept) / (plan.mesh.shape["data"] * plan.mesh.shape["fsdp"])
-
-
 def _slices(mesh, asked):
     """Returns a line that says what goes across slices; none if there is only one."""
     count = meshes.count_slices(list(mesh.devices.flat), asked)
@@ -259,13 +213,7 @@ def _state(plan):
         if plan.state_shapes.ema is not None
         else "weights and moments"
     )
-    return f"{bytes_a_device(plan.state_shapes, plan.state_shardings) / 2**20:,.1f} MiB ({what})"
-
-
-def bytes_a_device(shapes, where) -> int:
-    """Returns the bytes of a tree of arrays on one device; what no axis splits is whole on each."""
-    pairs = zip(jax.tree.leaves(shapes), jax.tree.leaves(where), strict=True)
-    return sum(math.prod(at.shard_shape(array.shape)) * array.dtype.itemsize for array, at in pairs)
+    return f"{memory.of_tree(plan.state_shapes, plan.state_shardings) / 2**20:,.1f} MiB ({what})"
 
 
 def _to_download(source, wanted):
@@ -306,28 +254,44 @@ def _too_often(epochs):
     ]
 
 
-def _too_much_memory(plan, activations):
-    """Returns a note if state and activations alone are more than a device's memory."""
-    memory = _memory(meshes.first_device(plan.mesh))
-    needed = bytes_a_device(plan.state_shapes, plan.state_shardings) + activations
-    if memory is None or needed <= memory:
+def _on_disk(saved, each):
+    return f"{saved} at most, {_size(each)} each, {_size(saved * each)} in all"
+
+
+def _size(count):
+    return f"{count / 2**30:,.1f} GiB" if count >= 2**30 else f"{count / 2**20:,.1f} MiB"
+
+
+def _too_full(saved, each, workdir):
+    """Returns a note if the checkpoints that are still to come are more than the disk has free.
+
+    What a bucket has free nobody tells.
+    """
+    if staging.address(workdir):
+        return []
+
+    needed = each * max(0, saved - len(metadata.steps(metadata.directory(workdir))))
+    free = shutil.disk_usage(_nearest_folder(workdir)).free
+    if needed <= free:
         return []
     return [
-        f"state and activations are {needed / 2**30:,.1f} GiB, and a device has"
-        f" {memory / 2**30:,.1f}; raise schedule.accumulation, set model.remat=full, or lower"
-        " data.batch_size"
+        f"checkpoints will need {_size(needed)} more, and the disk of {workdir} has {_size(free)}"
+        " free; free some, choose another --workdir, or lower"
+        " checkpoint.keep_last"
     ]
 
 
-def _memory(device):
-    """Returns the bytes that a device has, on a CPU those of its part of the machine.
-
-    None if it does not say how many.
-    """
-    if device.platform == "cpu":
-        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return pages // jax.local_device_count()
-    return (device.memory_stats() or {}).get("bytes_limit")
+def _too_much_memory(plan, activations):
+    """Returns a note if state and activations alone are more than a device's memory."""
+    has = memory.of_device(meshes.first_device(plan.mesh))
+    needed = memory.of_tree(plan.state_shapes, plan.state_shardings) + activations
+    if has is None or needed <= has:
+        return []
+    return [
+        f"state and activations are {needed / 2**30:,.1f} GiB, and a device has"
+        f" {has / 2**30:,.1f}; raise schedule.accumulation, set model.remat=full, or lower"
+        " data.batch_size"
+    ]
 
 
 def _time(device, seconds, steps, share):

@@ -3,16 +3,19 @@
 
 import os
 import re
+import shutil
+import types
 
 import jax
 import numpy as np
 import pytest
 
+import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.core import meshes, sharding
 from electra_jax.model import accounting
 from electra_jax.objectives import vocabulary_softmax
-from electra_jax.speed import dry_run, synthetic
+from electra_jax.speed import disk, dry_run, memory, synthetic
 from electra_jax.step import plans
 from electra_jax.training import run_data
 from electra_jax.workdir import prepared_data
@@ -45,7 +48,7 @@ def test_the_scores_of_a_piece_are_of_all_places_that_are_asked(name, expected):
     if name == "masked_lm":
         tree.model.sharing = "embeddings"
     _, plan = of(tree)
-    assert dry_run._scores_mib(plan, plan.stages[0]) == expected
+    assert memory.scores(plan, plan.stages[0]) / MIB == expected
 
 
 @pytest.mark.parametrize("sharing", ["embeddings", "none", "gdes", "all"])
@@ -83,7 +86,7 @@ def test_narrow_networks_are_expected_to_reach_less_of_the_peak(
 ):
     """A device of 100 TFLOP/s: the time is the FLOPs of the run by that share of it."""
     monkeypatch.setattr(accounting, "peak", lambda kind: 1e14)
-    monkeypatch.setattr(dry_run, "_activation_bytes", lambda *_: 0.0)  # nothing is traced
+    monkeypatch.setattr(memory, "activations", lambda *_: 0.0)  # nothing is traced
     tree = load_config(name)
     tree.data.update(source=f"text:{write_corpus(tmp_path / 'corpus.txt')}", dir=str(tmp_path))
     lines = dict(
@@ -108,7 +111,7 @@ def test_what_no_axis_splits_is_whole_on_each_device():
     shapes = {name: jax.ShapeDtypeStruct(shape, np.float32) for name, shape in shapes.items()}
     mesh = meshes.make_mesh(1, 2, 4, np.array(jax.devices() * 8))
     where = sharding.shardings(shapes, mesh)
-    assert dry_run.bytes_a_device(shapes, where) == 4 * (1000 + 100 + 50 + 7)
+    assert memory.of_tree(shapes, where) == 4 * (1000 + 100 + 50 + 7)
 
 
 def test_the_dry_run_refuses_a_run_whose_rows_and_text_are_gone(tmp_path):
@@ -182,8 +185,8 @@ def test_activations_and_scores_are_what_the_compiler_takes(name, monkeypatch):
 
     params = jax.tree.leaves(rehearsed.plan.state_shapes.params)
     gradients = sum(x.size * x.dtype.itemsize for x in params) / MIB
-    kept = dry_run._activation_bytes(plan, plan.stages[0]) / MIB
-    told = kept + 2 * dry_run._scores_mib(plan, plan.stages[0]) + gradients
+    kept = memory.activations(plan, plan.stages[0]) / MIB
+    told = kept + 2 * memory.scores(plan, plan.stages[0]) / MIB + gradients
     assert 0.75 * taken < told < 1.3 * taken, (told, taken)
 
 
@@ -197,9 +200,47 @@ def test_text_that_is_read_too_often_is_noted(epochs, said):
 def test_a_state_and_activations_beyond_the_memory_are_noted():
     """Of this machine, since jax's CPU devices say nothing of theirs."""
     _, plan = of(load_config("tiny"))
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // jax.local_device_count()
-    state = dry_run.bytes_a_device(plan.state_shapes, plan.state_shardings)
-    assert dry_run._too_much_memory(plan, memory - state) == []
-    (note,) = dry_run._too_much_memory(plan, memory - state + 1)
-    whole = f"{memory / 2**30:,.1f}"
+    has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // jax.local_device_count()
+    state = memory.of_tree(plan.state_shapes, plan.state_shardings)
+    assert dry_run._too_much_memory(plan, has - state) == []
+    (note,) = dry_run._too_much_memory(plan, has - state + 1)
+    whole = f"{has / 2**30:,.1f}"
     assert note.startswith(f"state and activations are {whole} GiB, and a device has {whole}; ")
+
+
+@pytest.mark.parametrize(
+    ("every", "keep_last", "keep_every", "steps", "most"),
+    [
+        (10, 3, 0, 100, 4),  # 60, 70, 80 and, before 60 goes, 90
+        (10, 3, 0, 20, 2),  # no more than are saved
+        (10, 3, 0, 25, 3),  # the last step is saved too
+        (10, 3, 50, 100, 6),  # and 50 and 100, which may be among the newest
+        (10, 3, 25, 100, 6),  # 25 and 75 are never saved
+        (10, 1, 10, 100, 10),  # all of them
+    ],
+)
+def test_so_many_checkpoints_are_on_the_disk_at_most(every, keep_last, keep_every, steps, most):
+    section = config_lib.Checkpoint(every=every, keep_last=keep_last, keep_every=keep_every)
+    assert disk.checkpoints(section, steps) == most
+
+
+def test_a_checkpoint_has_the_size_that_is_told_and_a_disk_without_room_is_noted(
+    tmp_path, monkeypatch
+):
+    corpus = write_corpus(tmp_path / "corpus.txt")
+    tree = small_run(
+        f"text:{corpus}", str(tmp_path / "data"), schedule__steps=2, checkpoint__every=1,
+        model__discriminator__width=128, model__discriminator__feed_forward=512,
+    )  # fmt: skip
+    config = config_lib.parse(tree)
+    free = 0
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: types.SimpleNamespace(free=free))
+    told = dry_run.text(config, str(tmp_path / "run"))
+    count, each = re.search(r"on disk +(\d+) at most, ([\d.]+) MiB each", told).groups()
+    assert count == "2" and "has 0.0 MiB free; free some, choose another --workdir" in told
+
+    electra_jax.train(config, tmp_path / "run")
+    (newest,) = (tmp_path / "run" / "checkpoints").glob("2")
+    size = sum(file.stat().st_size for file in newest.rglob("*") if file.is_file())
+    assert size / MIB == pytest.approx(float(each), rel=0.15)
+    assert "checkpoints will need" not in dry_run.text(config, str(tmp_path / "run"))
