@@ -301,6 +301,12 @@ def test_a_layer_that_is_missing_is_named():
     assert text.startswith("layer 0 of discriminator/encoder/feed_forward/in/kernel is missing")
 
 
+def test_values_that_are_not_finite_are_refused():
+    name = "electra/encoder/layer_0/output/dense/bias"
+    text = damaged(lambda t: t.update({name: np.full(t[name].shape, np.nan, np.float32)}))
+    assert text.startswith(f"tensor {name} holds ") and "values that are not finite" in text
+
+
 def test_a_width_of_which_nobody_knows_the_heads_is_refused():
     tensors = made(layouts.pretraining(**layouts.TINY | dict(width=96), slots=False))
     with pytest.raises(ValueError, match="discriminator/encoder has a width of 96, and no array"):

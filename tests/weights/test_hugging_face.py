@@ -127,6 +127,10 @@ BIAS = "electra.encoder.layer.0.output.dense.bias"
             rf"tensor {BIAS} has shape \(9,\), but config.json makes it \(8,\)",
         ),
         (lambda t: t.update({BIAS: np.zeros(8, np.int64)}), "holds int64, no weights"),
+        (
+            lambda t: t.update({BIAS: np.array([0, 0, np.nan, 0, 0, np.inf, 0, 0], np.float16)}),
+            rf"tensor {BIAS} holds 2 of 8 values that are not finite; take another copy",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(change, message):

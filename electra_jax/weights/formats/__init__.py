@@ -7,6 +7,7 @@ files. They turn files into dicts of numpy arrays by path and back, and know not
     hugging_face          names, layouts and config.json of transformers' ELECTRA, both ways, and
                           of its BERT, reading only
     google                names and layouts of google-research/electra, reading only
+    arrays                what every array of theirs must be
     tensor_files          model.safetensors both ways, in one file or several
     pytorch_files         pytorch_model.bin, reading only
     tensorflow_bundle     checkpoints of TensorFlow's Saver, reading only

@@ -22,6 +22,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from electra_jax.weights.formats import arrays
+
 HEAD_SIZE = 64  # in every published size: width 256 has 4 heads, 768 has 12, 64 has 1
 
 _TABLES = {  # theirs, after SCOPE/embeddings/ -> ours
@@ -83,7 +85,7 @@ def read(tensors: Mapping[str, np.ndarray]) -> GoogleCheckpoint:
     """Translates their tensors by name.
 
     Raises ValueError, in one line, for a checkpoint of another model, or if a tensor is missing,
-    unknown or has a shape that contradicts the others.
+    unknown, has a shape that contradicts the others, or holds values that are not finite.
     """
     names = [name for name in tensors if name != _STEP and not name.endswith(tuple(_SLOTS))]
     if "electra/embeddings/word_embeddings" not in names:
@@ -96,6 +98,8 @@ def read(tensors: Mapping[str, np.ndarray]) -> GoogleCheckpoint:
     if unknown:
         raise ValueError(_unknown(unknown[0]))
 
+    for name in names:
+        arrays.check_finite(name, tensors[name])
     flat = _stacked({place: tensors[name] for name, place in places.items()})
     shapes = {
         network: _shape(flat, trunk) for network, trunk in _trunks(sharing, with_generator).items()

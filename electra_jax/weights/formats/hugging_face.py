@@ -25,6 +25,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from electra_jax.weights.formats import arrays
+
 ROLES = {  # what a network's head does -> their class
     "judges": "ElectraForPreTraining",
     "predicts": "ElectraForMaskedLM",
@@ -207,7 +209,8 @@ def from_tensors(
       shapes: our paths with their shapes, before padding of the vocabulary.
       model_type: 'electra' or 'bert'.
 
-    Raises ValueError, in one line, for tensors that are missing, unknown or of another shape.
+    Raises ValueError, in one line, for tensors that are missing, unknown or of another shape, and
+    for values that are not finite.
     """
     tensors = _without_extras(tensors, role, model_type)
     places = {path: _name(path, role, model_type) for path in shapes}
@@ -231,6 +234,7 @@ def from_tensors(
                 f"tensor {name} has shape {x.shape}, but config.json makes it"
                 f" {_their_shape(path, target.shape)}"
             )
+        arrays.check_finite(name, x)
         target[...] = (x.T if path.endswith("kernel") else x).reshape(target.shape)
     return found
 

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every array of weights that another program wrote must be."""
+
+import numpy as np
+
+
+def check_finite(name: str, values: np.ndarray) -> None:
+    """Raises ValueError, one line, if a tensor holds NaN or infinity: all answers would be NaN."""
+    bad = values.size - int(np.isfinite(values).sum())
+    if bad:
+        raise ValueError(
+            f"tensor {name} holds {bad:,} of {values.size:,} values that are not finite; take"
+            " another copy, or a checkpoint from before its training failed"
+        )
