@@ -15,6 +15,9 @@ average of 85.1 on the dev sets; that run has not been repeated with this progra
 The file is in the order of the data flow: text, networks, objective, optimizer, schedule, devices,
 and what a run writes. `small.py`, `large.py` and `tiny_paper.py` start from it and change little.
 Any field can be overridden on the command line: `--config.schedule.steps=1000`.
+
+A comment says what the value beside it means, then, behind each `|`, another value that the setting
+takes and what that one means.
 """
 
 import importlib
