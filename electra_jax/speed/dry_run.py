@@ -6,6 +6,7 @@
 Prepared data is read if it exists; nothing is prepared, trained or written.
 """
 
+import dataclasses
 import operator
 import os
 import shutil
@@ -40,71 +41,115 @@ def text(config: config_lib.Config, workdir: str) -> str:
     data = prepared_data.RunData.of(config, workdir)
     try:
         _check(config, data)
-        rows_by_stage, notes, reached = _prepared_rows(data), [], True
+        rows_by_stage, unreachable = _prepared_rows(data), []
     except servers.Unreachable as error:
         # All else can be said without the text, on a machine without a network too.
-        rows_by_stage, notes, reached = [None] * len(stages.of(config)), [str(error)], False
+        rows_by_stage, unreachable = [None] * len(stages.of(config)), [str(error)]
 
-    vocab_size = prepared_data.vocabulary_size(data)
+    found = _estimate(config, mesh, rows_by_stage, prepared_data.vocabulary_size(data))
+    lines = _lines(found, is_reached=not unreachable)
+    lines += [("note", note) for note in (*unreachable, *_notes(found, workdir))]
+    return "\n".join(console_table.lines(lines))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Estimate:
+    """What is known of a run before it starts. Lists are by stage."""
+
+    config: config_lib.Config
+    plan: plans.Plan
+    rows_by_stage: list[records.Records | None]  # None: not prepared yet
+    flops: list[int]  # per step
+    seconds: list[float]  # per step; empty if the device's speed is not known
+    share_of_peak: float  # that `seconds` are computed with
+    steps: list[int] | None  # None if the budget is one of time, and the speed is not known
+    scores: float  # bytes per device; as the next of the stage that needs most
+    activations: float
+    checkpoints: int  # at most at one time
+    checkpoint_bytes: int  # of each
+
+    @property
+    def all_steps(self) -> int | None:
+        return self.steps and sum(self.steps)
+
+    @property
+    def is_prepared(self) -> bool:
+        return None not in self.rows_by_stage
+
+
+def _estimate(config, mesh, rows_by_stage, vocab_size) -> _Estimate:
+    """Traces the step of each stage; `vocab_size` is for data that is not prepared yet."""
     if rows_by_stage[0] is not None:
         vocab_size = rows_by_stage[0].manifest.vocabulary["size"]
-    vocabulary = synthetic.MadeUpVocabulary(vocab_size)
-
-    # The state is the same in all stages; row length and batch size may differ.
-    plan = plans.make_plan(config, vocabulary, mesh=mesh)
-    kinds = plan.stages
-    parts = accounting.parameters(plan.state_shapes.params)
+    plan = plans.make_plan(config, synthetic.MadeUpVocabulary(vocab_size), mesh=mesh)
     flops = [
-        plan.objectives[kind.sequence_length].flops(kind.sequence_length).train * kind.batch_size
-        for kind in kinds
+        plan.objectives[stage.sequence_length].flops(stage.sequence_length).train * stage.batch_size
+        for stage in plan.stages
     ]
-    scores = max(memory.scores(plan, kind) for kind in kinds)
-    activations = max(memory.activations(plan, kind) for kind in kinds)
 
     # A budget in minutes becomes steps by the speed, one in tokens by the share of padding.
-    device = jax.devices()[0].device_kind
-    peak = accounting.peak(device)
+    peak = accounting.peak(jax.devices()[0].device_kind)
     share = _SHARE_OF_PEAK * min(1.0, plan.networks.discriminator.width / _WIDE)
     rate = peak and peak * jax.device_count() * share
     seconds = [a_step / rate for a_step in flops] if peak else []
-    ready = None not in rows_by_stage
-    real = [1 - found.manifest.wasted_fraction for found in rows_by_stage] if ready else []
-    steps = stages.steps(config.schedule, kinds, real, seconds)
+    prepared = rows_by_stage if None not in rows_by_stage else []
+    real = [1 - found.manifest.wasted_fraction for found in prepared]
+    steps = stages.steps(config.schedule, plan.stages, real, seconds)
 
-    limit = sum(steps) if steps else config.schedule.steps
-    saved = disk.checkpoints(config.checkpoint, limit)
-    each = disk.bytes_per_checkpoint(plan.state_shapes)
-    lines = [
+    return _Estimate(
+        config=config,
+        plan=plan,
+        rows_by_stage=rows_by_stage,
+        flops=flops,
+        seconds=seconds,
+        share_of_peak=share,
+        steps=steps,
+        scores=max(memory.scores(plan, stage) for stage in plan.stages),
+        activations=max(memory.activations(plan, stage) for stage in plan.stages),
+        checkpoints=disk.checkpoints(
+            config.checkpoint, sum(steps) if steps else config.schedule.steps
+        ),
+        # The state is the same in all stages; row length and batch size may differ.
+        checkpoint_bytes=disk.bytes_per_checkpoint(plan.state_shapes),
+    )
+
+
+def _lines(found: _Estimate, is_reached: bool) -> list[tuple[str, str]]:
+    """(what, how much), in the order of the table; `is_reached` says whether the text is."""
+    plan, mesh = found.plan, found.plan.mesh
+    device, schedule = jax.devices()[0].device_kind, found.config.schedule
+    parts = accounting.parameters(plan.state_shapes.params)
+    of_stages = _by_stage(f"{x:.3g}" for x in found.flops)
+    of_run = f"{_of_run(found.flops, found.steps):.3g}" if found.steps else _SPEED_UNKNOWN
+    on_the_way_back = "a piece, on the way back two at a time"
+    return [
         ("devices", f"{jax.device_count()} x {device}, mesh {dict(mesh.shape)}"),
-        *_slices(mesh, config.mesh.slices),
+        *_slices(mesh, found.config.mesh.slices),
         ("parameters", f"{sum(parts.values()):,} ({_named_counts(parts)})"),
         ("main network with its tables", f"{_main_network(plan):,}"),
-        ("FLOPs per step", f"{_by_stage(f'{x:.3g}' for x in flops)} (3 x forward matrix products)"),
-        ("budget", _budget(config.schedule, steps and sum(steps))),
-        *([("stages", _stages(kinds, steps))] if len(kinds) > 1 else []),
-        ("FLOPs of the run", f"{_of_run(flops, steps):.3g}" if steps else _SPEED_UNKNOWN),
+        ("FLOPs per step", f"{of_stages} (3 x forward matrix products)"),
+        ("budget", _budget(schedule, found.all_steps)),
+        *([("stages", _stages(plan.stages, found.steps))] if len(plan.stages) > 1 else []),
+        ("FLOPs of the run", of_run),
         ("state per device", _state(plan)),
-        (
-            "activations per device",
-            f"{activations / 2**20:,.1f} MiB (kept for the backward pass)",
-        ),
-        (
-            "scores per device",
-            f"{scores / 2**20:,.1f} MiB a piece, on the way back two at a time",
-        ),
-        ("checkpoints on disk", _on_disk(saved, each)),
-        *_to_download(config.data.source, reached and not ready),
-        ("epochs over the data", _describe_epochs(kinds, steps, rows_by_stage)),
-        ("time", _time(device, seconds, steps, share)),
+        ("activations per device", f"{_mib(found.activations)} (kept for the backward pass)"),
+        ("scores per device", f"{_mib(found.scores)} {on_the_way_back}"),
+        ("checkpoints on disk", _on_disk(found.checkpoints, found.checkpoint_bytes)),
+        *_to_download(found.config.data.source, is_reached and not found.is_prepared),
+        ("epochs over the data", _describe_epochs(found)),
+        ("time", _time(device, found.seconds, found.steps, found.share_of_peak)),
     ]
-    if line := plan.peak_not_reached(steps and sum(steps)):
-        notes.append(line)
-    notes += _too_much_memory(plan, activations)
-    notes += _too_full(saved, each, workdir)
-    notes += _too_often(_epochs(kinds, steps, rows_by_stage))
-    lines += [("note", note) for note in notes]
 
-    return "\n".join(console_table.lines(lines))
+
+def _notes(found: _Estimate, workdir) -> list[str]:
+    """What a user should think about before the run starts."""
+    line = found.plan.peak_not_reached(found.all_steps)
+    return [
+        *([line] if line else []),
+        *_too_much_memory(found.plan, found.activations),
+        *_too_full(found.checkpoints, found.checkpoint_bytes, workdir),
+        *_too_often(_epochs(found)),
+    ]
 
 
 def _check(config, data):
@@ -200,10 +245,10 @@ def _slices(mesh, asked):
     return [("slices", f"{count} with {words}; only gradients go across")]
 
 
-def _stages(kinds, steps):
+def _stages(of_run, steps):
     """Returns the stages as text, with their steps if they are known."""
-    known = [f"{count:,} steps of " for count in steps] if steps else [""] * len(kinds)
-    return _by_stage(before + stages.describe(kind) for before, kind in zip(known, kinds))
+    known = [f"{count:,} steps of " for count in steps] if steps else [""] * len(of_run)
+    return _by_stage(before + stages.describe(stage) for before, stage in zip(known, of_run))
 
 
 def _state(plan):
@@ -213,7 +258,7 @@ def _state(plan):
         if plan.state_shapes.ema is not None
         else "weights and moments"
     )
-    return f"{memory.of_tree(plan.state_shapes, plan.state_shardings) / 2**20:,.1f} MiB ({what})"
+    return f"{_mib(memory.of_tree(plan.state_shapes, plan.state_shardings))} ({what})"
 
 
 def _to_download(source, wanted):
@@ -221,23 +266,24 @@ def _to_download(source, wanted):
     return [("text", line) for line in downloads.of_sources(source)] if wanted else []
 
 
-def _describe_epochs(kinds, steps, rows_by_stage):
+def _describe_epochs(found):
     """Returns as text how often the run reads its data, and how many rows there are."""
-    if None in rows_by_stage:
+    if not found.is_prepared:
         return "not known before the data is prepared"
-    epochs = _epochs(kinds, steps, rows_by_stage)
+    epochs = _epochs(found)
     if epochs is None:
         return _SPEED_UNKNOWN
-    rows = _by_stage(f"{rows:,}" for rows in dict.fromkeys(map(_training_rows, rows_by_stage)))
+    counts = dict.fromkeys(map(_training_rows, found.rows_by_stage))
+    rows = _by_stage(f"{count:,}" for count in counts)
     return f"{epochs:,.2f} ({rows} rows)"
 
 
-def _epochs(kinds, steps, rows_by_stage):
+def _epochs(found):
     """Returns how often the run reads its data; None if rows or steps are not known yet."""
-    if None in rows_by_stage or not steps:
+    if not found.is_prepared or not found.steps:
         return None
-    parts = zip(kinds, steps, map(_training_rows, rows_by_stage))
-    return sum(kind.batch_size * count / rows for kind, count, rows in parts)
+    parts = zip(found.plan.stages, found.steps, map(_training_rows, found.rows_by_stage))
+    return sum(stage.batch_size * count / rows for stage, count, rows in parts)
 
 
 def _training_rows(found):
@@ -259,7 +305,11 @@ def _on_disk(saved, each):
 
 
 def _size(count):
-    return f"{count / 2**30:,.1f} GiB" if count >= 2**30 else f"{count / 2**20:,.1f} MiB"
+    return f"{count / 2**30:,.1f} GiB" if count >= 2**30 else _mib(count)
+
+
+def _mib(count):
+    return f"{count / 2**20:,.1f} MiB"
 
 
 def _too_full(saved, each, workdir):
