@@ -221,42 +221,17 @@ def _build(plan, progress, watcher, executor):
                 stripes.offer(tasks, os.path.join(plan.folder, unit_files.UNITS))
             if line := downloads.so_far(tasks, workers)():
                 progress(line)
+
             vocabulary = folder_vocabulary.make(plan, tasks, workers, phases)
             tasks = [dataclasses.replace(task, vocabulary=vocabulary.sha256) for task in tasks]
-
             if plan.settings.deduplicate:
                 duplicates.mark(tasks, workers, phases)
-
-            told, places = None, {}
-            if watcher is not None:
-                told, places = watcher.built, watcher.planned(tasks, vocabulary, workers)
-
-            # The second pass rebuilds only the units that `with_both_splits` has changed. If a run
-            # was interrupted after that, they have their new bounds already, and what the first
-            # pass asks of them, the smallest and the largest hash, does not depend on the bound.
-            results = units.build_all(
-                tasks,
-                workers,
-                phases,
-                finished=_finished(plan.folder, unit_files.finished_with_any_bound),
-                places=places,
-                built=told,
-            )
-            tasks = units.with_both_splits(plan, tasks, results)
-            finished = _finished(plan.folder, unit_files.finished)
-            results = units.build_all(tasks, workers, phases, "cutting rows again", finished)
+            tasks, results = _build_units(plan, tasks, vocabulary, workers, phases, watcher)
 
         phases.begin("writing", "writing the manifest")
         manifest = totals.make_manifest(plan, tasks, results, vocabulary, time.monotonic() - began)
         _remove_strangers(plan.folder, manifest)
-        warnings = (
-            utf8.warning(tasks, results),
-            text_warnings.too_long(tasks, results),
-            text_warnings.too_short(tasks, results),
-            text_warnings.much_held_out(manifest),
-            text_warnings.few_second_segments(manifest),
-        )
-        for line in filter(None, warnings):
+        for line in _warnings(tasks, results, manifest):
             progress(f"warning: {line}")
         totals.refuse_unknown(manifest)
 
@@ -269,6 +244,39 @@ def _build(plan, progress, watcher, executor):
         f"prepared {count['documents']:,} documents, {count['tokens']:,} tokens,"
         f" {count['rows']:,} rows, and {count['heldout_rows']:,} held out\n{phases.table()}"
     )
+
+
+def _build_units(plan, tasks, vocabulary, workers, phases, watcher):
+    """Cuts the rows of all units; returns the tasks, some with a new bound, and their results."""
+    told, places = None, {}
+    if watcher is not None:
+        told, places = watcher.built, watcher.planned(tasks, vocabulary, workers)
+
+    # The second pass rebuilds only the units that `with_both_splits` has changed. If a run was
+    # interrupted after that, they have their new bounds already, and what the first pass asks of
+    # them, the smallest and the largest hash, does not depend on the bound.
+    results = units.build_all(
+        tasks,
+        workers,
+        phases,
+        finished=_finished(plan.folder, unit_files.finished_with_any_bound),
+        places=places,
+        built=told,
+    )
+    tasks = units.with_both_splits(plan, tasks, results)
+    finished = _finished(plan.folder, unit_files.finished)
+    return tasks, units.build_all(tasks, workers, phases, "cutting rows again", finished)
+
+
+def _warnings(tasks, results, manifest):
+    found = (
+        utf8.warning(tasks, results),
+        text_warnings.too_long(tasks, results),
+        text_warnings.too_short(tasks, results),
+        text_warnings.much_held_out(manifest),
+        text_warnings.few_second_segments(manifest),
+    )
+    return [line for line in found if line]
 
 
 def _finished(folder, function):

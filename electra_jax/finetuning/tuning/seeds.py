@@ -170,23 +170,31 @@ def _train(session, page, prepared, start, point, folder, seeds, made_of) -> lis
         report=report,
     )
 
-    parts = dict(prepared.dev) | dict(prepared.test)
-    found, thresholds = _predict(session, programs, prepared, tuned.params, parts)
-    records = []
-    for place, seed in enumerate(seeds):
-        own = {split: of_seeds[place] for split, of_seeds in found.items()}
-        where = run_folder.seed_folder(folder, seed)
-        run_folder.write_predictions(where, prepared, parts, own, thresholds[place])
-        about = {"seed": seed, "devices": session.mesh.devices.size}
-        about |= _outcome(prepared, tuned, place, own, thresholds[place])
-        about |= _share(tuned, time.perf_counter() - begun, len(seeds))
-        records.append(made_of | about)
+    outcomes = _predicted(session, programs, prepared, folder, seeds, tuned)
+    about_all = {"devices": session.mesh.devices.size}
+    about_all |= _share(tuned, time.perf_counter() - begun, len(seeds))
+    records = [
+        made_of | {"seed": seed} | outcome | about_all for seed, outcome in zip(seeds, outcomes)
+    ]
 
     # Records come last: a seed that is interrupted before has none and is trained again.
     _save_weights(session, prepared, point, folder, tuned, records)
     for record in records:
         run_folder.finish(folder, record)
     return records
+
+
+def _predicted(session, programs, prepared, folder, seeds, tuned) -> list[dict]:
+    """Writes the predictions of each seed for all dev and test sets; returns their outcomes."""
+    parts = dict(prepared.dev) | dict(prepared.test)
+    found, thresholds = _predict(session, programs, prepared, tuned.params, parts)
+    outcomes = []
+    for place, seed in enumerate(seeds):
+        own = {split: of_seeds[place] for split, of_seeds in found.items()}
+        where = run_folder.seed_folder(folder, seed)
+        run_folder.write_predictions(where, prepared, parts, own, thresholds[place])
+        outcomes.append(_outcome(prepared, tuned, place, own, thresholds[place]))
+    return outcomes
 
 
 def _share(tuned, seconds, seeds):
