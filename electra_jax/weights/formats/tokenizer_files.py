@@ -195,46 +195,13 @@ def _wordpiece(vocabulary):
 def _sentencepiece(vocabulary):
     model = sentencepiece_model_pb2.ModelProto.FromString(vocabulary.native)
     trainer, rules = model.trainer_spec, model.normalizer_spec
-    if trainer.model_type != _UNIGRAM:
-        kind = trainer.ModelType.Name(trainer.model_type).lower()
-        raise ValueError(
-            f"a SentencePiece model of the kind {kind!r} cannot be written as {TOKENIZER}, only a"
-            " unigram one; try --to=orbax, which carries the model itself"
-        )
-    if trainer.treat_whitespace_as_suffix or any(piece.type == _UNUSED for piece in model.pieces):
-        what = (
-            "blanks at the ends of words" if trainer.treat_whitespace_as_suffix else "unused pieces"
-        )
-        raise ValueError(
-            f"a SentencePiece model with {what} cannot be written as {TOKENIZER}: it would cut text"
-            " otherwise; try --to=orbax, which carries the model itself"
-        )
+    _check_can_be_written(model)
 
     pieces = [(piece.piece, piece.score) for piece in model.pieces]
     made = tokenizers.Tokenizer(
         models.Unigram(pieces, unk_id=vocabulary.unk_id, byte_fallback=trainer.byte_fallback)
     )
-
-    steps = []
-    if vocabulary.strip_accents:
-        # NFC after stripping, since the rules below would not compose Hangul syllables again.
-        marks = tokenizers.Regex(r"\p{Mn}")
-        steps += [normalizers.NFD(), normalizers.Replace(marks, ""), normalizers.NFC()]
-    elif rules.name.endswith("_cf"):
-        # `Precompiled` replaces a letter with its marks by what it has for the letter alone, so it
-        # would lose the marks of capitals. The rules leave a capital i with its dot as it is.
-        aside = [normalizers.Replace(letter, _ASIDE) for letter in ("İ", "I\u0307")]
-        steps += [*aside, normalizers.Lowercase(), normalizers.Replace(_ASIDE, "İ")]
-
-    if rules.precompiled_charsmap:
-        steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
-    if rules.remove_extra_whitespaces:
-        # SentencePiece strips blanks only, and `Strip` all white space.
-        blanks = (r" {2,}", " "), (r"\A +| +\z", "")
-        steps += [normalizers.Replace(tokenizers.Regex(found), put) for found, put in blanks]
-    elif rules.add_dummy_prefix:  # before a blank, too, where Metaspace puts none
-        steps.append(normalizers.Prepend(" "))
-    if steps:
+    if steps := [*_letter_steps(vocabulary, rules), *_blank_steps(rules)]:
         made.normalizer = normalizers.Sequence(steps)
 
     scheme = "always" if rules.add_dummy_prefix else "never"
@@ -250,6 +217,53 @@ def _sentencepiece(vocabulary):
         elif piece.type == _USER_DEFINED:  # never split
             made.add_tokens([tokenizers.AddedToken(piece.piece, normalized=True)])
     return made
+
+
+def _check_can_be_written(model):
+    """Raises ValueError for a SentencePiece model that tokenizer.json would cut otherwise."""
+    trainer = model.trainer_spec
+    if trainer.model_type != _UNIGRAM:
+        kind = trainer.ModelType.Name(trainer.model_type).lower()
+        raise ValueError(
+            f"a SentencePiece model of the kind {kind!r} cannot be written as {TOKENIZER}, only a"
+            " unigram one; try --to=orbax, which carries the model itself"
+        )
+    if trainer.treat_whitespace_as_suffix or any(piece.type == _UNUSED for piece in model.pieces):
+        what = (
+            "blanks at the ends of words" if trainer.treat_whitespace_as_suffix else "unused pieces"
+        )
+        raise ValueError(
+            f"a SentencePiece model with {what} cannot be written as {TOKENIZER}: it would cut text"
+            " otherwise; try --to=orbax, which carries the model itself"
+        )
+
+
+def _letter_steps(vocabulary, rules):
+    """What is done to letters and marks; the model's own table of characters comes last."""
+    steps = []
+    if vocabulary.strip_accents:
+        # NFC after stripping, since the rules would not compose Hangul syllables again.
+        marks = tokenizers.Regex(r"\p{Mn}")
+        steps = [normalizers.NFD(), normalizers.Replace(marks, ""), normalizers.NFC()]
+    elif rules.name.endswith("_cf"):
+        # `Precompiled` replaces a letter with its marks by what it has for the letter alone, so it
+        # would lose the marks of capitals. The rules leave a capital i with its dot as it is.
+        aside = [normalizers.Replace(letter, _ASIDE) for letter in ("İ", "I\u0307")]
+        steps = [*aside, normalizers.Lowercase(), normalizers.Replace(_ASIDE, "İ")]
+
+    if rules.precompiled_charsmap:
+        steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
+    return steps
+
+
+def _blank_steps(rules):
+    if rules.remove_extra_whitespaces:
+        # SentencePiece strips blanks only, and `Strip` all white space.
+        blanks = (r" {2,}", " "), (r"\A +| +\z", "")
+        return [normalizers.Replace(tokenizers.Regex(found), put) for found, put in blanks]
+    if rules.add_dummy_prefix:  # before a blank, too, where Metaspace puts none
+        return [normalizers.Prepend(" ")]
+    return []
 
 
 def _tokenizer_json(vocabulary):
