@@ -26,7 +26,9 @@ from electra_jax.speed import dry_run
 from electra_jax.training import before_the_run, loop, run_data, trained_run
 
 _DRY_RUN = flags.DEFINE_bool(
-    "dry_run", False, "Print parameters, FLOPs, memory, epochs and time, and stop."
+    "dry_run",
+    False,
+    "Print parameters, FLOPs, memory, room for checkpoints, epochs and time, and stop.",
 )
 _VERIFY = flags.DEFINE_bool(
     "verify_data",

@@ -42,18 +42,18 @@ _RAY = flags.DEFINE_string(
 
 def main(config: config_lib.Config, workdir: str) -> None:
     """Prepares the rows of every stage, verifies them if asked to, and prints a summary."""
-    executor = None
+    make_executor = None
     if _RAY.value:
         if not processes.is_alone():
             raise config_lib.ConfigError(
                 f"--ray={_RAY.value} is for one process, which uses the cluster; start one"
             )
         ray_workers.check(_RAY.value)
-        executor = ray_workers.making(_RAY.value)
+        make_executor = ray_workers.factory(_RAY.value)
 
     # Stages with the same row length share a folder.
     with before_the_run.alone_in(workdir):
-        for folder in dict.fromkeys(run_data.prepare(config, workdir, executor)):
+        for folder in dict.fromkeys(run_data.prepare(config, workdir, make_executor)):
             if _VERIFY.value:
                 records.verify(folder, logging.info)
             print(data_summary.text(folder))

@@ -28,7 +28,7 @@ from electra_jax.data import (
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import staging
 
-_ENDING = 10.0  # seconds for the thread to end when its workers were killed
+_JOIN_SECONDS = 10.0  # seconds for the thread to end when its workers were killed
 
 
 def open_rows(
@@ -115,6 +115,10 @@ class _Background:
             self._begun.wait()
             if self._error is not None:
                 raise self._error
+            if self._manifest is None:  # another process has finished the folder meanwhile
+                keep_plan(self._plan)
+                return open_whole(self._plan.folder)
+
             return streaming.StreamedRecords(
                 self._plan.folder, self._manifest, self._units, self.close
             )
@@ -126,13 +130,13 @@ class _Background:
         """Kills the workers and ends the thread. Units that are finished stay."""
         if self._manifest is not None and self._thread.is_alive():
             self._progress(
-                "the text is not prepared to its end, and its preparation ends with the run; the"
-                " same command, or electra_jax.prepare, continues with it"
+                "the text is not fully prepared, and its preparation stops with the run; the same"
+                " command, or electra_jax.prepare, continues it"
             )
         self._closing = True
         if self._workers is not None:
             self._workers.kill()
-        self._thread.join(_ENDING)
+        self._thread.join(_JOIN_SECONDS)
 
     def planned(
         self,

@@ -12,7 +12,7 @@ from typing import Any
 
 from electra_jax.data import executors, planning, text, text_hub, text_remote
 
-_UNITS = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
+_BYTE_UNITS = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 
 
 class Downloads:
@@ -23,7 +23,7 @@ class Downloads:
         self._missing = dict.fromkeys(files)
         self._count, self._all = len(self._missing), sum(file.bytes for file in self._missing)
 
-    def words(self) -> str:
+    def summary(self) -> str:
         """How many files and bytes are here, of how many; '' if there are none to download."""
         if not self._count:
             return ""
@@ -32,14 +32,14 @@ class Downloads:
         self._missing = {file: None for file, size in here.items() if size < file.bytes}
         left = sum(file.bytes - here[file] for file in self._missing)
 
-        unit, size = _unit(self._all)
+        unit, size = _byte_unit(self._all)
         return (
             f"{self._count - len(self._missing)} of {self._count} files,"
             f" {(self._all - left) / size:.1f} of {self._all / size:.1f} {unit} downloaded"
         )
 
     def is_whole(self) -> bool:
-        """Whether all were here when `words` was called last."""
+        """Whether all were here when `summary` was called last."""
         return not self._missing
 
 
@@ -49,7 +49,7 @@ def of_sources(data_source: str) -> list[str]:
     Asks the servers, see `text.files`.
     """
     listed = [(source.spec, text.files(source)) for source in text.parse(data_source)]
-    return [f"{spec}: {Downloads(files).words()}" for spec, files in listed if files]
+    return [f"{spec}: {Downloads(files).summary()}" for spec, files in listed if files]
 
 
 def about_to_come(unit: Any) -> str:
@@ -64,13 +64,13 @@ def of_file(file: text_hub.HubFile | text_remote.RemoteFile) -> str:
     """Says that a file is downloaded before it is read; '' if it is here."""
     if file.bytes_here() >= file.bytes:
         return ""
-    name, size = _unit(file.bytes)
+    name, size = _byte_unit(file.bytes)
     return f"downloading {file.name}, {file.bytes / size:.1f} {name}"
 
 
-def _unit(size):
+def _byte_unit(size):
     """(name, bytes) of the unit in which a size is told."""
-    return next((pair for pair in _UNITS if size >= pair[1]), _UNITS[-1])
+    return next((pair for pair in _BYTE_UNITS if size >= pair[1]), _BYTE_UNITS[-1])
 
 
 def so_far(tasks: Sequence[planning.UnitTask], workers: executors.Executor) -> Callable[[], str]:
@@ -81,10 +81,10 @@ def so_far(tasks: Sequence[planning.UnitTask], workers: executors.Executor) -> C
     units = [task.unit for task in workers.followed(tasks)] if workers.here else []
     found = Downloads(unit.file for unit in units if isinstance(unit, text.FetchedUnit))
 
-    def words():
+    def summary():
         if found.is_whole():
             return ""
-        said = found.words()
+        said = found.summary()
         return "" if found.is_whole() else said
 
-    return words
+    return summary

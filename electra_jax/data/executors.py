@@ -27,7 +27,7 @@ class Executor(Protocol):
         """Characters tokenised so far, of the tasks of `followed`."""
 
     def followed(self, tasks: Sequence[planning.UnitTask]) -> Sequence[planning.UnitTask]:
-        """Those of the tasks whose progress is known before all are done; mostly all of them."""
+        """The tasks whose progress is known while they run; usually all of them."""
 
     def each(
         self, function: Callable[[Any], Any], tasks: Sequence[planning.UnitTask]
@@ -50,4 +50,4 @@ class Executor(Protocol):
     ) -> None: ...
 
 
-Making = Callable[[planning.DataPlan], Executor]  # called once the prepared folder is there
+Factory = Callable[[planning.DataPlan], Executor]  # called once the prepared folder is there

@@ -5,7 +5,7 @@ make      once per folder, in the main process: loads or trains, and saves a cop
 sample    the text that it is trained on
 loaded    in each worker: that copy
 
-Whether they fit each other is asked in vocabulary_fit.py.
+vocabulary_fit.py checks that the vocabulary and the text fit each other.
 """
 
 import collections
@@ -33,7 +33,9 @@ from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import safe_files
 
 _SAMPLED_UNITS = 16  # the sample comes from at least so many units of a source, if it has them
-_REPEATED = 10  # times at most, of a source with too little text: pieces of few words are no gain
+_REPEATED = (
+    10  # repetitions at most of a source with too little text; more would fit pieces to a few words
+)
 # Characters by which the sample may exceed what was asked for. The last document is taken whole
 # up to here; it may be as long as its file.
 _SAMPLED_TOO_MUCH = 1_000_000

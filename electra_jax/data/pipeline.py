@@ -96,7 +96,10 @@ class Order:
     def numbers(self, first_row: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         """The sources [count] of the rows, and their numbers within these sources [count]."""
         if first_row < 0 or count < 1:
-            raise ValueError(f"rows {first_row}..+{count} asked for; both must be positive")
+            raise ValueError(
+                f"{count} rows from row {first_row} were asked for; give a count of 1 or more and a"
+                " first row of 0 or more"
+            )
 
         blocks, places = np.divmod(np.arange(first_row, first_row + count), PATTERN)
         source_n = self._pattern[places]

@@ -3,7 +3,7 @@
 
 DataSettings                         the fields of `config.data` that preparation reads
 check_sources, check_vocabulary      refuse early what would fail later, without reading text
-check_beginnings                     reads a first document of each source on this machine for that
+check_beginnings                     the same, by reading one document of each local source
 make_plan                            the sources, and the folder, which is named by a hash
 make_tasks                           one task per unit of text, the only input of a worker
 """
@@ -73,7 +73,7 @@ def check_sources(settings: DataSettings) -> None:
 
 
 def check_beginnings(settings: DataSettings) -> None:
-    """Reads one document of each source of files of this machine, from its first eight files.
+    """Reads one document of each source whose files are on this machine, from the first eight.
 
     Raises ValueError, one line, if what is read is no text or lacks the field with the text, or if
     no file of a source has any text.

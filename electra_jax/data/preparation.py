@@ -75,7 +75,7 @@ def prepare(
     root: str,
     progress: Callable[[str], Any] = print,
     watcher: Watcher | None = None,
-    executor: executors.Making | None = None,
+    make_executor: executors.Factory | None = None,
 ) -> str:
     """Prepares the data unless this was done before, and returns the path of its folder.
 
@@ -85,7 +85,7 @@ def prepare(
       progress: called with each line that tells the user what is happening.
       watcher: is told of the units as they are built; nothing if the data is there already. If
         there is one, all units are built in other processes.
-      executor: makes what builds the units; processes of this machine if it is None.
+      make_executor: makes what builds the units; processes of this machine if it is None.
 
     Raises:
       ValueError: the text or the vocabulary cannot be used, or another process is preparing the
@@ -97,7 +97,7 @@ def prepare(
 
     done = _is_done(plan.folder, progress)
     if not done:
-        _prepare_locked(plan, progress, watcher, executor)
+        _prepare_locked(plan, progress, watcher, make_executor)
 
     # Text that was prepared just now has been warned about already, file by file.
     manifest = records.read_manifest(plan.folder)
@@ -108,15 +108,15 @@ def prepare(
 
 
 def warnings(manifest: records.Manifest) -> list[str]:
-    """What may be wrong with text that was prepared to its end, a line each."""
+    """Warnings about text that is fully prepared, one line each."""
     return [line for line in (totals.unknown_tokens(manifest), utf8.prepared(manifest)) if line]
 
 
 def _own_processes(watcher):
-    return lambda plan: worker_pool.Workers(plan.settings.workers, apart=watcher is not None)
+    return lambda plan: worker_pool.Workers(plan.settings.workers, always_spawn=watcher is not None)
 
 
-def _prepare_locked(plan, progress, watcher, executor):
+def _prepare_locked(plan, progress, watcher, make_executor):
     """Builds the folder under its lock, and sends it to its bucket if it has one."""
     with _locked(plan.folder) as lock_in_bucket:
         whole = False
@@ -125,11 +125,12 @@ def _prepare_locked(plan, progress, watcher, executor):
             records.fetch(plan.folder)
             if not is_whole(plan.folder, progress):
                 with explained_failures(plan):
-                    _build(plan, progress, watcher, executor or _own_processes(watcher))
+                    _build(plan, progress, watcher, make_executor or _own_processes(watcher))
             whole = True
         finally:
-            # Where this ends too early, other machines may still write; the next start removes.
-            if whole or executor is None:
+            # After an error other machines may still be writing; the next start removes what they
+            # leave.
+            if whole or make_executor is None:
                 _remove_partials(plan.folder)
 
         if lock_in_bucket is not None and lock_in_bucket.is_lost():
@@ -150,7 +151,7 @@ def _locked(folder):
 
 @contextlib.contextmanager
 def explained_failures(plan: planning.DataPlan) -> Iterator[None]:
-    """Turns a full disk or a killed worker process into a error_causes.MayPass of one line."""
+    """Turns a full disk or a killed worker process into an error_causes.MayPass of one line."""
     try:
         yield
     except OSError as error:
@@ -203,7 +204,7 @@ def _has_its_vocabulary(folder):
         return False
 
 
-def _build(plan, progress, watcher, executor):
+def _build(plan, progress, watcher, make_executor):
     """Builds the folder up to its manifest, from nothing or from where a run was interrupted."""
     began = time.monotonic()
     progress(f"preparing {plan.settings.source} in {plan.folder}")
@@ -215,7 +216,7 @@ def _build(plan, progress, watcher, executor):
         progress(f"warning: {line}")
 
     with progress_lines.Phases(progress) as phases:
-        with executor(plan) as workers:
+        with make_executor(plan) as workers:
             # Of a folder in a bucket, others have copies of their own.
             if isinstance(workers, worker_pool.Workers) or not staging.address(plan.folder):
                 stripes.offer(tasks, os.path.join(plan.folder, unit_files.UNITS))
@@ -230,8 +231,8 @@ def _build(plan, progress, watcher, executor):
 
         phases.begin("writing", "writing the manifest")
         manifest = totals.make_manifest(plan, tasks, results, vocabulary, time.monotonic() - began)
-        _remove_strangers(plan.folder, manifest)
-        for line in _warnings(tasks, results, manifest):
+        _remove_unlisted_shards(plan.folder, manifest)
+        for line in _warnings_of_units(tasks, results, manifest):
             progress(f"warning: {line}")
         totals.refuse_unknown(manifest)
 
@@ -268,7 +269,7 @@ def _build_units(plan, tasks, vocabulary, workers, phases, watcher):
     return tasks, units.build_all(tasks, workers, phases, "cutting rows again", finished)
 
 
-def _warnings(tasks, results, manifest):
+def _warnings_of_units(tasks, results, manifest):
     found = (
         utf8.warning(tasks, results),
         text_warnings.too_long(tasks, results),
@@ -305,7 +306,7 @@ def _remove_partials(folder):
                 os.remove(os.path.join(directory, name))
 
 
-def _remove_strangers(folder, manifest):
+def _remove_unlisted_shards(folder, manifest):
     """Removes shards that an interrupted run has left and that are not in the manifest."""
     for split in records.SPLITS:
         directory = records.split_directory(folder, split)

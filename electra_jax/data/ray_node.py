@@ -52,7 +52,7 @@ def about(sources: Sequence[text.Source]) -> dict[str, str]:
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Returns the same but for the text."""
+    """Returns what `about` does, without the hash of the text."""
     return {
         "Python": ".".join(platform.python_version_tuple()[:2]),
         "code of electra_jax": code_version.digest(),
@@ -61,7 +61,7 @@ def versions() -> dict[str, str]:
 
 
 def unlike(here: dict[str, str], there: dict[str, str]) -> str:
-    """Returns in what another machine differs from this one, for users; '' if in nothing."""
+    """Returns how another machine differs from this one, for users; '' if it does not."""
     for name, mine in here.items():
         if there[name] != mine:
             if name == _TEXT:
@@ -107,9 +107,9 @@ def work(
     """Does one task; returns its answer, and how many characters were tokenised.
 
     Args:
-      function: does a task.
-      task: which.
-      driver: for whom.
+      function: what is to be done with the task.
+      task: the unit of text to work on.
+      driver: what is known of the process that prepares.
     """
     # A node that joined late was not looked at before.
     if line := unlike(driver.versions, versions()):

@@ -69,7 +69,7 @@ def check(address: str) -> None:
     _refuse_other_server(address)
 
 
-def making(address: str) -> executors.Making:
+def factory(address: str) -> executors.Factory:
     """Returns what makes an executor on this cluster; see `check` for addresses."""
     return lambda plan: RayWorkers(address, plan)
 

@@ -102,8 +102,8 @@ class Manifest:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-# Counts that say nothing of the rows and were not always made, so that data which is prepared again
-# is known as that of an older run.
+# Counts that do not describe the rows and that older versions did not make. They are left out of
+# the hash, so that data prepared again is recognised as the data of an older run.
 NOT_HASHED = ("looked_at", "unknown")
 
 
@@ -201,7 +201,7 @@ class Records:
         self._most_maps = _most_maps(len(manifest.sources))
         self._maps: dict[tuple[str, int, int], tuple[np.ndarray, np.ndarray]] = {}
         self._checked: set[tuple[str, int, int]] = set()  # shards whose checksums were right
-        self._mapping = threading.Lock()  # batches and evaluations are read by different threads
+        self._map_lock = threading.Lock()  # batches and evaluations are read by different threads
         self._starts = {
             (split, i): np.cumsum([0, *(shard.rows for shard in source.shards[split])])
             for i, source in enumerate(manifest.sources)
@@ -240,13 +240,13 @@ class Records:
 
     def forget(self, split: str, source_index: int, shard: int) -> None:
         """Ends the mapping of a shard's files; `read` maps and checks them again."""
-        with self._mapping:
+        with self._map_lock:
             self._maps.pop((split, source_index, shard), None)
             self._checked.discard((split, source_index, shard))
 
     def unmap(self) -> None:
         """Ends all mappings, and so closes their files; `read` maps those again that it needs."""
-        with self._mapping:
+        with self._map_lock:
             self._maps.clear()
 
     def close(self) -> None:
@@ -325,7 +325,7 @@ class Records:
     def _map(self, split, source_index, shard):
         """(ids, marks) of a shard [rows, L]; checks the CRC32 the first time."""
         key = split, source_index, shard
-        with self._mapping:
+        with self._map_lock:
             found, checked = self._maps.pop(key, None), key in self._checked
         if found is None:
             about = self._shard(split, source_index, shard)
@@ -338,7 +338,7 @@ class Records:
                 for lane, dtype in self.manifest.lanes.items()
             )
 
-        with self._mapping:
+        with self._map_lock:
             self._checked.add(key)
             self._maps[key] = found  # the one that was used last is the last one
             while len(self._maps) > self._most_maps:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asking servers about files in a bounded time; a server that does not answer is one line."""
+"""Questions to servers about files, with a time limit; no answer is an error of one line."""
 
 import contextlib
 import errno

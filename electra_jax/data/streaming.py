@@ -134,8 +134,8 @@ class Units:
     ) -> dict[str, tuple[records.Shard, ...]]:
         """Returns {split: shards} of a unit; waits until it has been prepared.
 
-        Raises PreparationError if it will not come, and Closed if `is_closed()` becomes true; then
-        `look_again` must be called.
+        Raises PreparationError if it will not come, and Closed once `is_closed()` is true. Whoever
+        makes it true must call `look_again` afterwards.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._shards[unit] or self._error or is_closed())
@@ -189,7 +189,7 @@ class StreamedRecords(records.Records):
         self.order = units_in_order(manifest)
         self._shards: dict[str, list[records.Shard]] = {split: [] for split in records.SPLITS}
         self.ends = [0]  # of the training rows of each unit, in this order; grows as units come
-        self._growing = threading.Lock()
+        self._grow_lock = threading.Lock()
 
         first = self.order[: pipeline.GROUP]
         for unit in first:
@@ -215,7 +215,7 @@ class StreamedRecords(records.Records):
         """
         for place in range(len(self.ends) - 1, units):
             shards = self._units.wait(self.order[place], is_closed)["train"]
-            with self._growing:
+            with self._grow_lock:
                 if place == len(self.ends) - 1:  # no other thread was faster
                     self._shards["train"] += shards
                     starts = self._starts["train", 0]

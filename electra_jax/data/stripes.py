@@ -39,8 +39,8 @@ _CHUNK = 1 << 20  # bytes per read
 def offer(tasks: Sequence[planning.UnitTask], units: str) -> None:
     """Makes the folders for files of which several stripes are read.
 
-    Only stripes that have such a folder are read so. Whoever works in a copy of the prepared folder
-    that is thrown away after each unit does not read the file for 64 of them to use one.
+    Stripes without such a folder read the whole file by themselves. A worker whose copy of the
+    prepared folder is thrown away after each unit has none: it would write 64 stripes to use one.
 
     Args:
       tasks: all of a preparation, or all that are done in one copy of its folder.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings about text that was cut into documents and rows otherwise than its owner thinks.
+"""Warnings about text that was cut into documents and rows otherwise than its owner meant.
 
     tasks, their results  ->  too_long             hardly anything ends a document
                           ->  too_short            documents are far shorter than the rows
@@ -26,8 +26,9 @@ _FOUND = ("documents", "duplicates", "skipped_short", "empty")  # counts of docu
 
 
 def too_long(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, Any]]) -> str:
-    """A warning about plain text in which hardly anything ends a document; `results` are of tasks.
+    """A warning about plain text in which hardly anything ends a document.
 
+    There is one of the `results` for each of the tasks.
     A file without blank lines is one document, however long it is, even if each of its lines is
     meant as a document; with data.documents='files' a file of many documents is one, too. Rows then
     run on from each text into the next, and held-out text, which is chosen document by document,
@@ -55,7 +56,7 @@ def too_long(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, 
 
 
 def too_short(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, Any]]) -> str:
-    """A warning about the source whose rows have most padding; `results` are of tasks.
+    """A warning about the source whose rows have most padding; tasks and results as above.
 
     In a book or an article a blank line ends a paragraph, and each paragraph is then a document:
     rows of pairs hold little more than one of them, and some are held out of texts whose others are

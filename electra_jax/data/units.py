@@ -152,7 +152,7 @@ def _refuse_one_document(plan, source, counted):
     if (count := sum(counts["documents"] for counts in counted)) > 1:
         raise ValueError(
             f"source {source.spec} holds {count:,} documents that are all equal; equal"
-            " documents stay on one side and one must be held out, so add another"
+            " documents go to the same split, and one must be held out; add a different one"
         )
     raise ValueError(
         f"source {source.spec} has only one document, and one must be held out;"

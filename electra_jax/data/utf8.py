@@ -2,7 +2,7 @@
 """Warnings about text that is not UTF-8, whose undecodable bytes become U+FFFD in the rows.
 
 beginnings     before the vocabulary is trained: the first 64 KiB of each file of this machine
-read           when all is read: each file, those that were downloaded too
+warning        when all text is read: each file, downloaded ones too
 prepared       a folder of prepared data, as its manifest counts
 
 A file with many NUL bytes is no text and is refused (text_files.py).

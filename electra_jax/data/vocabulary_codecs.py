@@ -139,7 +139,7 @@ class WordPiece(_Tokenizers):
         vocab = {piece: number for number, piece in enumerate(self.pieces)}
         if len(vocab) != len(self.pieces):
             twice = next(p for n, p in enumerate(self.pieces) if vocab[p] != n)
-            raise ValueError(f"piece {twice!r} stands there twice; every line must differ")
+            raise ValueError(f"piece {twice!r} occurs twice; every line must be different")
 
         unknown = next((s for s in SPELLINGS["unk"] if s in vocab), "[UNK]")
         self._tokenizer = tokenizers.Tokenizer(

@@ -19,8 +19,8 @@ from typing import Any
 from electra_jax.data import progress_lines
 from electra_jax.host import environment_variables, error_causes
 
-# Each worker is one of as many as there are cores; with threads for all cores in each of them, a
-# machine of 64 cores would have thousands, more than many allow.
+# There are as many workers as cores. If each of them started a thread per core, a machine of 64
+# cores would have thousands of threads, more than many systems allow.
 _ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -34,13 +34,13 @@ class Workers:
 
     Args:
       workers: data.workers, the number of processes.
-      apart: whether even one worker, and even one task, has a process of its own.
+      always_spawn: whether to use a process even for a single worker or a single task.
     """
 
     here = True
 
-    def __init__(self, workers: int, apart: bool = False):
-        self._apart = apart
+    def __init__(self, workers: int, always_spawn: bool = False):
+        self._apart = always_spawn
         self._pool = None
         self._characters_at_end = 0
         self.count = worker_count(workers)
@@ -52,7 +52,7 @@ class Workers:
         progress_lines.count_in(self._characters)
 
         self._processes: set[multiprocessing.process.BaseProcess] = set()
-        if self.count > 1 or apart:
+        if self.count > 1 or always_spawn:
             self._pool = concurrent.futures.ProcessPoolExecutor(
                 self.count,
                 mp_context=context,

@@ -69,10 +69,10 @@ class Held:
     def __init__(self, address: str, token: str, what: str, generation: int, timing: Timing):
         self._address, self._token, self._what, self._timing = address, token, what, timing
         self._generation = generation  # 0 once it is lost
-        self._seen = (
-            time.time()
-        )  # the last sign of life; this clock continues in a suspended machine
-        self._alone = threading.Lock()  # of who gives one
+        # The last sign of life. This clock, unlike the monotonic one, also counts while the machine
+        # is suspended.
+        self._seen = time.time()
+        self._lock = threading.Lock()  # of who gives one
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._work, name="lock", daemon=True)
 
@@ -117,7 +117,7 @@ class Held:
 
     def _live(self):
         """Gives a sign of life, or finds out that the lock is lost."""
-        with self._alone:
+        with self._lock:
             if self.is_lost():
                 return
             try:

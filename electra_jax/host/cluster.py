@@ -10,7 +10,7 @@
 
 A TPU without any of these, such as that of a notebook, is used by one process.
 
-jax gives each process of a machine the one GPU of its number, also if it is the only process there.
+By itself jax gives a process only the GPU of its own number, even if it is alone on its machine.
 `gpus` says which GPUs a process really has.
 """
 
@@ -264,7 +264,7 @@ def gpus(environ: Mapping[str, str]) -> list[int] | None:
     if seen % here:
         raise joining.PeersError(
             f"{here} processes of this machine cannot share its {seen} GPUs evenly; start one"
-            " process a machine, or one a GPU"
+            " process per machine, or one per GPU"
         )
 
     share = seen // here

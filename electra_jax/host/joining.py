@@ -72,7 +72,7 @@ class _Meeting:
         selector.register(listener, selectors.EVENT_READ)
 
     def wait_for_all(self):
-        """Returns when all have come, when all that differ have been heard, or when time is up."""
+        """Returns when all have come, once one is refused and all were heard, or after the time."""
         while not self._is_complete():
             now = time.monotonic()
             if now > self._ends:

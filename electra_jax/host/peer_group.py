@@ -45,8 +45,8 @@ class PeerGroup:
 
     def __init__(self, me: int, sockets: dict[int, socket.socket], names: list[str]):
         self._me, self._sockets, self._names = me, dict(sockets), names
-        self._sending = threading.Lock()
-        self._handling = threading.RLock()
+        self._send_lock = threading.Lock()
+        self._handle_lock = threading.RLock()
 
         # What each process knows.
         self._calls = 0
@@ -55,7 +55,7 @@ class PeerGroup:
         self._waits_for = ""  # once it has waited so long that it says for whom
         self._over = False  # all have said that they end, so a closed connection is no death
         self._failure: tuple[str, int] | None = None  # of this one: line to print, exit code
-        self._stepping = threading.Lock()
+        self._step_lock = threading.Lock()
         # (how often the run has gone back, step), which grows in the same order on all processes.
         self._at: tuple[int, int] = (0, -1)
         self._stop_at: tuple[int, int] | None = None
@@ -118,7 +118,7 @@ class PeerGroup:
         is at and then waits here until all have told, and the stop is one step after the furthest.
         """
         # `_on_count` holds this lock until the step to stop at is known.
-        with self._stepping:
+        with self._step_lock:
             self._at = (self._at[0], step)
             return self._stop_at is not None and self._at >= self._stop_at
 
@@ -127,7 +127,7 @@ class PeerGroup:
 
         A step at which to stop that was known before counts as reached with the next one.
         """
-        with self._stepping:
+        with self._step_lock:
             self._at = (self._at[0] + 1, step)
 
     def failing(self, text: str, why: str = "") -> None:
@@ -194,7 +194,7 @@ class PeerGroup:
                     self._look_at_the_time()
 
     def _handle(self, number, message):
-        with self._handling:
+        with self._handle_lock:
             self._on[message.pop("kind")](number, **message)
 
     def _on_said(self, number, call, text, doing):
@@ -230,7 +230,7 @@ class PeerGroup:
 
     def _on_count(self, _):
         # From here to `_on_stop_at` this process does not get past `reached`.
-        self._stepping.acquire()
+        self._step_lock.acquire()
         self._to_first({"kind": "counted", "at": self._at})
 
     def _on_counted(self, number, at):
@@ -242,7 +242,7 @@ class PeerGroup:
 
     def _on_stop_at(self, _, at, why):
         self._stop_at, (_, step) = tuple(at), at
-        self._stepping.release()
+        self._step_lock.release()
         logging.info("%s: saving and stopping at step %d or before it", why, max(step, 1))
 
     def _on_failed(self, number, why):
@@ -264,11 +264,13 @@ class PeerGroup:
             return
 
         alone = why.startswith(_WITH_ERROR)  # that error says what to do
-        self._exit(f"{self._names[number]} {why}" + ("" if alone else f"; {process_exit.GOES_ON}"))
+        self._exit(
+            f"{self._names[number]} {why}" + ("" if alone else f"; {process_exit.CONTINUES}")
+        )
 
     def _lost(self, number):
         """The connection to process `number` is closed: it died, or ended as it had said before."""
-        with self._handling:
+        with self._handle_lock:
             lost = self._sockets.pop(number)
             lost.close()
             if self._over:
@@ -283,7 +285,7 @@ class PeerGroup:
 
     def _look_at_the_time(self):
         """Process 0 only: says who is late, and ends all if one failed and the others did not."""
-        with self._handling:
+        with self._handle_lock:
             now = time.monotonic()
 
             for said in self._said.values():
@@ -325,7 +327,7 @@ class PeerGroup:
 
     def _send(self, number, message):
         # A broken connection is no error here: the thread that reads notices it.
-        with self._sending, contextlib.suppress(OSError, KeyError):
+        with self._send_lock, contextlib.suppress(OSError, KeyError):
             self._sockets[number].sendall(json.dumps(message).encode() + b"\n")
 
     def _exit(self, text="", code=1):

@@ -8,12 +8,10 @@ import threading
 
 from electra_jax.host import logs
 
-GOES_ON = "the same command continues from the newest checkpoint"
+CONTINUES = "the same command continues from the newest checkpoint"
 BEGINS_AGAIN = "there is no checkpoint yet, so the same command begins again"
-_LEFT_BEHIND = (
-    "orbax.",
-    "electra_jax.host.background_calls",
-)  # modules whose threads nobody waits for
+# Modules whose threads nobody waits for.
+_LEFT_BEHIND = ("orbax.", "electra_jax.host.background_calls")
 
 
 def leave(code: int) -> None:

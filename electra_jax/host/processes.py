@@ -45,7 +45,7 @@ def agree(work: Callable[[], T], *kinds: type[Exception], doing: str = "") -> T:
 
     If `work` raises an error of `kinds` on any process, all processes raise: those that failed
     raise their own error, the others an error like that of the first process that failed. Where
-    ValueErrors are shared, one that may pass is a `error_causes.MayPass` on the others.
+    ValueErrors are shared, one that may pass is an `error_causes.MayPass` on the others.
 
     Args:
       work: must not wait for another process, unless all wait for each other in it, in the same

@@ -61,7 +61,7 @@ class Stop:
         self.in_a_save = False  # within one that was due, and that ends in a time of its own
         self.moved = float("-inf")  # when a batch of an evaluation last ended
         self.doing = "training"  # what the run does now, and ...
-        self.goes_on = process_exit.GOES_ON  # ... where the next start begins, for the last line
+        self.goes_on = process_exit.CONTINUES  # ... where the next start begins, for the last line
 
     def is_asked(self) -> bool:
         """Whether this process has heard of a request to stop, the others perhaps not yet.
@@ -299,7 +299,7 @@ class _Guard:
             code = self._stopped_code if self.ended_early else 128 + number
             _end(str(Interrupted(number)), number, code)
         else:
-            goes_on = process_exit.GOES_ON if self._stop is None else self._stop.goes_on
+            goes_on = process_exit.CONTINUES if self._stop is None else self._stop.goes_on
             _end(f"{name} again: ended without saving; {goes_on}", number)
 
     def _give_up(self):

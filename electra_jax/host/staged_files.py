@@ -22,7 +22,7 @@ _AT_ONCE = 4  # files that are fetched at the same time
 _fetches: dict[str, concurrent.futures.Future[None]] = {}  # asked for or done, by their paths
 _asked: queue.SimpleQueue[tuple[str, str, concurrent.futures.Future[None]]] = queue.SimpleQueue()
 _threads: list[threading.Thread] = []  # that fetch what is asked for
-_beginning = threading.Lock()
+_fetch_lock = threading.Lock()
 
 
 def have(path: str) -> None:
@@ -46,7 +46,7 @@ def have_soon(path: str) -> None:
     if not (where := staging.address(path)) or os.path.exists(path):
         return
 
-    with _beginning:
+    with _fetch_lock:
         begun = _fetches.get(path)
         if begun is None or (begun.done() and begun.exception()):  # the bucket may be back
             if len(_threads) < _AT_ONCE:
@@ -63,7 +63,7 @@ def drop(path: str) -> None:
     if not staging.address(path):
         return
 
-    with _beginning:
+    with _fetch_lock:
         fetch = _fetches.get(path)
         if fetch is None or fetch.cancel() or fetch.done():
             _fetches.pop(path, None)  # who waits for the file must fetch it again

@@ -10,7 +10,7 @@ A command works with the copy of its workdir as with any other folder:
 
 Two things never come as a whole. Checkpoints stay in the bucket, and orbax reads and writes them
 there: `place` says where they are. Of prepared data each machine fetches the shards that its rows
-need, when it needs them: `have`.
+need, when it needs them: `staged_files.have`.
 
 The bucket is what counts. What an earlier command left in the copy and did not send is removed.
 N is a number of this process: two processes of one machine never share a copy.
@@ -97,7 +97,7 @@ def locked(workdir: str, folder: str, what: str) -> Iterator[None]:
       folder: the workdir or a folder in it.
       what: names the folder in the message.
 
-    Raises causes.MayPass, one line, if another run holds the lock.
+    Raises error_causes.MayPass, one line, if another run holds the lock.
     """
     copy = _copies.get(workdir)
     if copy is None:

@@ -121,7 +121,7 @@ def _of_program(tree, topology, found):
     slowest = max(limits, key=lambda name: limits[name])
     rows = [
         ("rows per step", f"{size[0]:,} of {size[1]} tokens{most}"),
-        ("state a chip", f"{_gib(found.state)} GiB"),
+        ("state per chip", f"{_gib(found.state)} GiB"),
         ("most in use per chip", f"{_gib(found.peak)} GiB"),
         ("that less the state", f"{_gib(found.peak - found.state)} GiB"),
         ("FLOPs per step", f"{found.flops:.3g} (3 x forward matrix products)"),

@@ -366,7 +366,7 @@ class _Loop:
         # In a bucket the metrics of all steps up to this one are there before the checkpoint is.
         if not processes.of_first(lambda: staging.push(run.workdir)):
             if self._budget.over or self._stopping:
-                raise TrainingError(f"step {run.step} is not saved; {process_exit.GOES_ON}")
+                raise TrainingError(f"step {run.step} is not saved; {process_exit.CONTINUES}")
             logging.error("no checkpoint of step %d; the next one is tried at its step", run.step)
             return
         tree = saved_state.tree_of(run.state, run.interval)
@@ -374,7 +374,7 @@ class _Loop:
             self._saved.save(run.step, tree, runs.metadata_of(run))
         self._saved_step = run.step
         if self._saved.time.complete is not None:
-            self._stop.goes_on = process_exit.GOES_ON
+            self._stop.goes_on = process_exit.CONTINUES
             self._out.has_saved(self._saved.time.complete)
 
     def _log_due(self):

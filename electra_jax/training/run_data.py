@@ -24,7 +24,7 @@ from electra_jax.workdir import metadata, prepared_data
 
 
 def prepare(
-    config: config_lib.Config, workdir: str, executor: executors.Making | None = None
+    config: config_lib.Config, workdir: str, make_executor: executors.Factory | None = None
 ) -> list[str]:
     """Returns one folder of prepared data per stage, and prepares those that are missing.
 
@@ -36,14 +36,14 @@ def prepare(
     Args:
       config: the configuration of the run.
       workdir: its workdir.
-      executor: makes what builds the units of text; processes of this machine if it is None.
+      make_executor: makes what builds the units of text; processes of this machine if it is None.
     """
     prepared_data.check_folder(config.data)
     data = prepared_data.RunData.of(config, workdir)
     record, begun = recorded(workdir)
 
     if record is not None and _goes_on_with(data, record, begun):
-        folders = _as_recorded(data, record, executor)
+        folders = _as_recorded(data, record, make_executor)
         check_rows(data, folders)
         manifest = records.read_manifest(folders[0])
         for line in preparation.warnings(manifest) if manifest.totals else ():
@@ -51,7 +51,7 @@ def prepare(
         processes.of_first(lambda: prepared_data.keep_vocabulary(workdir, folders[0]))
         return folders
 
-    folders = _from_source(data, executor)
+    folders = _from_source(data, make_executor)
     check_rows(data, folders)
     if record is None or not begun:  # a run that was trained with other settings keeps its record
         processes.of_first(lambda: prepared_data.write(data, folders))
@@ -159,25 +159,28 @@ def _in_reach(data):
     return True
 
 
-def _from_source(data, executor):
+def _from_source(data, make_executor):
     """One folder of rows per stage, prepared from the sources as they are now."""
     return [
         _folder_on_all_processes(
-            lambda made_by, each=each: _prepared(data, each, made_by), each, data.root, executor
+            lambda made_by, each=each: _prepared(data, each, made_by),
+            each,
+            data.root,
+            make_executor,
         )
         for each in data_settings(data)
     ]
 
 
-def _prepared(data, settings, executor):
+def _prepared(data, settings, make_executor):
     """Prepares these rows and returns their folder."""
-    folder = preparation.prepare(settings, data.root, logging.info, executor=executor)
+    folder = preparation.prepare(settings, data.root, logging.info, make_executor=make_executor)
     if data.streaming:
         background.keep_plan(planning.make_plan(settings, data.root))
     return folder
 
 
-def _as_recorded(data, record, executor):
+def _as_recorded(data, record, make_executor):
     """The folders that a record names. Rows that are missing are prepared again."""
     folders = []
     for number, part in enumerate(record.stages):
@@ -186,11 +189,11 @@ def _as_recorded(data, record, executor):
         def find(made_by, part=part, settings=settings):
             return prepared_data.folder(data, part) or _prepare_again(data, part, settings, made_by)
 
-        folders.append(_folder_on_all_processes(find, settings, data.root, executor))
+        folders.append(_folder_on_all_processes(find, settings, data.root, make_executor))
     return folders
 
 
-def _prepare_again(data, part, settings, executor):
+def _prepare_again(data, part, settings, make_executor):
     """Prepares rows that were recorded and are missing; returns their folder.
 
     Raises ConfigError if they do not come out equal to the recorded ones.
@@ -203,7 +206,7 @@ def _prepare_again(data, part, settings, executor):
         ) from error
 
     if now == part.folder:
-        folder = _prepared(data, settings, executor)
+        folder = _prepared(data, settings, make_executor)
         if prepared_data.identity(data, folder) == part.hash:
             return folder
 
@@ -211,14 +214,14 @@ def _prepare_again(data, part, settings, executor):
     raise config_lib.ConfigError(prepared_data.missing(data, part, why))
 
 
-def _folder_on_all_processes(find, settings, root, executor=None) -> str:
+def _folder_on_all_processes(find, settings, root, make_executor=None) -> str:
     """The folder of one stage's rows, checked to hold the same rows on all processes.
 
     Args:
       find: finds or prepares the rows, by the executor that it is given, and returns their folder.
       settings: how the rows are made.
       root: where their folder is looked for.
-      executor: makes the executor of a single process.
+      make_executor: makes the executor of a single process.
 
     Raises:
       ConfigError: if the processes have different rows.
@@ -228,7 +231,7 @@ def _folder_on_all_processes(find, settings, root, executor=None) -> str:
     # have prepared; each of those without one prepares the same afterwards.
     def together():
         if processes.is_first():
-            return shared_preparation.lead(find, executor)
+            return shared_preparation.lead(find, make_executor)
         return shared_preparation.serve(settings, root)
 
     made = processes.agree(together, ValueError, OSError)

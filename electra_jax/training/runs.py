@@ -206,7 +206,7 @@ def _first_state(config, workdir, mesh, vocabulary, programs) -> train_step.Trai
         return state
     init, phases = _with_own_weights(config.init, workdir), programs.plan.objective.phases
     return warm_start.state(
-        starting_weights.Beginning(init, config.optimizer.name, state, phases, vocabulary, mesh)
+        starting_weights.FreshRun(init, config.optimizer.name, state, phases, vocabulary, mesh)
     )
 
 

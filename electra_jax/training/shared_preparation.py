@@ -53,19 +53,19 @@ class ShareError(RuntimeError):
 
 
 def lead(
-    find: Callable[[executors.Making | None], str], executor: executors.Making | None = None
+    find: Callable[[executors.Factory | None], str], make_executor: executors.Factory | None = None
 ) -> str:
     """Runs `find` on process 0, while the others `serve`; returns what it returns.
 
     Args:
       find: finds prepared rows or prepares them, and returns their folder. It is given what makes
         the executor that builds the units.
-      executor: what a single process gives to `find`. With several, all of them are the executor.
+      make_executor: what a single process gives to `find`. Several are the executor themselves.
 
     Raises what `find` raises, and ShareError.
     """
     if processes.is_alone():
-        return find(executor)
+        return find(make_executor)
 
     try:
         folder = find(_AllProcesses)

@@ -20,5 +20,5 @@ one class, `trained_weights.Weights`, and from there into a run, an encoder to u
     convert from others          importing             a workdir that begins with the weights
     begin a run with weights     starting_weights      opens and checks what `init.from` names
                                  warm_start            lays it over the fresh state
-    grow                         growing               another vocabulary, more positions
+    resize tables                resizing              another vocabulary, more or fewer positions
 """

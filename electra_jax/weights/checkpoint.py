@@ -53,7 +53,7 @@ def restore(path: str, abstract: dict[str, Any]) -> Restored:
       path: the folder of the checkpoint.
       abstract: the tree of shapes, dtypes and shardings to load; the arrays are placed so.
 
-    Versions differ in their metrics: one of `INTERVAL` that a checkpoint lacks has summed nothing.
+    A metric of `INTERVAL` that a checkpoint lacks starts at zero: versions differ in metrics.
 
     Raises CheckpointError, whatever is wrong.
     """
@@ -64,7 +64,7 @@ def restore(path: str, abstract: dict[str, Any]) -> Restored:
     abstract, new_metrics = _without_new_metrics(abstract, about["digest"])
     if missing := [name for name in trees.flat(abstract) if name not in about["digest"]]:
         raise metadata.CheckpointError(
-            f"{path} holds no {missing[0]} (and {len(missing)} such in all)"
+            f"{path} lacks {len(missing)} of the arrays that are needed, the first is {missing[0]}"
         )
 
     tree = processes.agree(lambda: _load_checked(path, abstract), *metadata.READ_ERRORS)

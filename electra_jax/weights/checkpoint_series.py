@@ -83,9 +83,9 @@ class Checkpoints:
         """Returns the newest good checkpoint, or None if there is no checkpoint at all.
 
         Bad checkpoints that are newer than the good one are read once more, since what kept them
-        from being read may have passed, and then renamed. A checkpoint that holds
-        weights only is not considered and stays: `init.from` begins with it. All processes try the
-        steps that the first one sees, and a copy that is bad on one process is bad for all.
+        from being read may have passed; those that are still bad are renamed. A checkpoint that
+        holds weights only is not considered and stays: `init.from` begins with it. All processes
+        try the steps that the first one sees, and a copy that is bad on one process is bad for all.
 
         Args:
           abstract: the tree of shapes, dtypes and shardings to load; the arrays are placed so.
@@ -199,7 +199,7 @@ class Checkpoints:
                 if not self.time.hangs():
                     self._orbax.close()
             except self._save_errors as error:
-                # Orbax also tells here of files of earlier checkpoints, whose failure is noted.
+                # Orbax may raise the error of an earlier save again; that one is noted already.
                 if self._failure is None:
                     self._note_failure(error, handled)
             self._orbax = None

@@ -81,8 +81,8 @@ class Tokenizer:
           pairs: a second text for each row, whose tokens get type 1.
           truncate: whether to cut rows that are too long, token by token from the longer text.
 
-        Raises ValueError if either is one string and no list or holds what is no text, if they are
-        not equally many, or if a row is too long and `truncate` is False.
+        Raises ValueError if `texts` or `pairs` is a string or holds something other than strings,
+        if their numbers differ, or if a row is too long and `truncate` is False.
         """
         vocabulary = self.vocabulary
         if isinstance(texts, str):

@@ -47,7 +47,7 @@ def write(
     only: str | None = None,
     publication: card.Publication = card.UNPUBLISHED,
 ) -> dict:
-    """Writes weights in one of `FORMATS`; the arguments and the result are those of its function.
+    """Writes weights in one of `FORMATS`; see the function for that format.
 
     `publication` is for the model cards of Hugging Face.
     """

@@ -162,10 +162,10 @@ def _objective_name(found, recipe):
 def _optimizer(named, found, config):
     """Returns the optimizer state before the first step; zeros where the source has no moments."""
     objective, fresh = _fresh_state(found, config)
-    begins = starting_weights.Beginning(
+    begins = starting_weights.FreshRun(
         config.init, config.optimizer.name, fresh, objective.phases, found.vocabulary
     )
-    moments = starting_weights.moments_of_others(named, found, begins)
+    moments = starting_weights.google_moments(named, found, begins)
     leaves = [
         moments.get(path, np.zeros(x.shape, x.dtype))
         for path, x in trees.flat(fresh.optimizer).items()

@@ -161,7 +161,7 @@ def tokenizer(found: trained_weights.Weights) -> encoding.Tokenizer:
 
 
 def _called(found, path):
-    """Weights that were not trained here, which are called as the path that was asked for."""
+    """Weights that were not trained here, named after the path that was asked for."""
     return dataclasses.replace(found, began_with={"main": trained_weights.name_of(path)})
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time in which a save must be complete.
 
-A server that answers with errors for good is asked again and again for a quarter of an hour, file
-after file, and one that is silent for ever. A run does not wait for that: a save that takes longer
+Libraries retry a server that only answers with errors for a quarter of an hour per file, and wait
+for a silent one for ever. A run does not wait for that: a save that takes longer
 than any disk or server that works has failed.
 """
 

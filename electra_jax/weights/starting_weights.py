@@ -42,8 +42,8 @@ _NO_AVERAGES = "init.weights='ema', but {} holds no averages; use 'auto' or 'raw
 
 
 @dataclasses.dataclass(frozen=True)
-class Beginning:
-    """The run that begins with weights, before its first step."""
+class FreshRun:
+    """A run before its first step, which is to begin with trained weights."""
 
     init: config_lib.Init  # the section of the configuration
     optimizer: str  # its name in the configuration
@@ -63,7 +63,7 @@ class StartingWeights:
     moments: dict[str, Any] | None  # by the paths of a fresh optimizer state; None if not read
 
 
-def open(setting: str, run: Beginning) -> StartingWeights:
+def open(setting: str, run: FreshRun) -> StartingWeights:
     """Opens a workdir, one checkpoint folder, or weights that no run of this package made.
 
     Averages are taken if the run was evaluated by them, unless `init.weights` says otherwise.
@@ -98,7 +98,7 @@ def open(setting: str, run: Beginning) -> StartingWeights:
         if init.weights == "ema":
             raise config_lib.ConfigError(_NO_AVERAGES.format(path))
         tokens = _grown_tokens(named, found.vocabulary, vocabulary)
-        moments = moments_of_others(named, found, run) if wants else None
+        moments = google_moments(named, found, run) if wants else None
         return StartingWeights(named, trees.flat(found.params), tokens, moments)
     if found is not None:
         return _of_checkpoint(named, found, wants, run)
@@ -282,7 +282,7 @@ def check_vocabulary(
         )
 
 
-def moments_of_others(named: str, found: trained_weights.Weights, run: Beginning) -> dict[str, Any]:
+def google_moments(named: str, found: trained_weights.Weights, run: FreshRun) -> dict[str, Any]:
     """Returns Adam's moments of Google's weights, by the paths of a fresh optimizer state.
 
     Args:

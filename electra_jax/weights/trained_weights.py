@@ -39,8 +39,9 @@ def portable(config: config_lib.Config) -> config_lib.Config:
 def portable_shape(shape: networks.NetworksConfig) -> networks.NetworksConfig:
     """The networks with plain products and norms, as exports have them.
 
-    The products of a CPU and the norms of a GPU are no settings. Rows of any length, as a StableHLO
-    program takes them, are not for a table of rotations, and other devices have no such kernel.
+    Those of a CPU and of a GPU only make that device faster. The first look up rotations in a table
+    of fixed length, where a StableHLO program takes rows of any length; the second need a kernel
+    that other devices lack.
     """
     plain = {
         name: dataclasses.replace(getattr(shape, name), products="default", norms_in_kernel=False)
@@ -127,9 +128,9 @@ class Weights:
 
 
 def name_of(path: str | os.PathLike) -> str:
-    """The name of weights: a repository's address, or what a folder is called without those above.
+    """The name of weights: a repository's address, or the last part of a folder's path.
 
-    A checkpoint is called as its workdir.
+    A checkpoint has the name of its workdir.
     """
     path = os.fspath(path)
     if hub.is_address(path):

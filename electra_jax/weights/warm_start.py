@@ -41,7 +41,7 @@ _HEADS = {  # kind of head -> start of the path of a parameter that only this ki
 }
 
 
-def state(run: starting_weights.Beginning) -> train_step.TrainState:
+def state(run: starting_weights.FreshRun) -> train_step.TrainState:
     """Returns the run's fresh state with the weights that `init` names in it.
 
     Raises ConfigError or CheckpointError.
@@ -228,8 +228,8 @@ def _log_what_is_taken(source, taken, fresh, init):
     )
     if behind:
         logging.warning(
-            "%s: no place here for %s; what they did there is lost: look at model.sharing and the"
-            " other settings of model", source.named, ", ".join(behind[:5]),
+            "%s: this run has no parameters for %s, so what they did there is lost; look at"
+            " model.sharing and the other settings of model", source.named, ", ".join(behind[:5]),
         )  # fmt: skip
 
 

@@ -376,7 +376,7 @@ def test_init_from_takes_workdirs_folders_and_exports(words, workdir, folder, tm
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)), seed=4)
     params = jax.tree.map(jax.numpy.asarray, params)
     fresh = train_step.state_of(objective, plans.make_optimizer(config), params)
-    run = starting_weights.Beginning(
+    run = starting_weights.FreshRun(
         config.init, config.optimizer.name, fresh, objective.phases, words, mesh
     )
     found = warm_start.state(run).params

@@ -135,7 +135,7 @@ def test_what_is_downloaded_is_told_in_files_and_bytes(hub, tmp_path):
     assert told() == f"1 of 2 files, {(second.bytes + 1000) / 1000:.1f} {both}"
     first.local_path()
     assert told() == ""
-    assert downloads.Downloads([first, second]).words().startswith("2 of 2 files")
+    assert downloads.Downloads([first, second]).summary().startswith("2 of 2 files")
 
 
 def test_a_dry_run_says_how_much_it_would_download(hub, tmp_path):

@@ -100,7 +100,7 @@ def test_a_node_is_killed_and_the_bytes_are_those_of_one_machine(
         str(tmp_path / "data"),
         _quiet,
         Watching(hold_then_kill),
-        executor=ray_workers.making(cluster.address),
+        make_executor=ray_workers.factory(cluster.address),
     )
     assert held and victim.process.returncode is not None
     assert digests(folder) == alone
@@ -120,7 +120,11 @@ class Dies:
         if self.count == units:
             os.kill(os.getpid(), signal.SIGKILL)
 preparation.prepare(
-    planning.DataSettings(**settings), root, print, Dies(), executor=ray_workers.making(address)
+    planning.DataSettings(**settings),
+    root,
+    print,
+    Dies(),
+    make_executor=ray_workers.factory(address),
 )
 """
 
@@ -134,12 +138,12 @@ def test_the_driver_is_killed_and_the_next_call_goes_on(cluster, settings, alone
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     assert not os.path.exists(os.path.join(planning.folder_of(settings, tmp_path), "manifest.json"))
 
-    lines, cluster_again = [], ray_workers.making(cluster.address)
+    lines, cluster_again = [], ray_workers.factory(cluster.address)
     folder = preparation.prepare(
         settings,
         str(tmp_path),
         lines.append,
-        executor=cluster_again if by == "the cluster" else None,
+        make_executor=cluster_again if by == "the cluster" else None,
     )
     there = [line for line in lines if line.endswith("units are there already")]
     assert there and int(there[0].split()[0]) >= 5
@@ -206,7 +210,7 @@ def test_a_node_with_another_package_is_refused_by_name(cluster, settings, tmp_p
     node = cluster.add(PYTHONPATH=str(about.parent))
     with pytest.raises(ValueError, match=r"1 of \d nodes .* has tokenizers 0.0.1, and this mach"):
         preparation.prepare(
-            settings, str(tmp_path), _quiet, executor=ray_workers.making(cluster.address)
+            settings, str(tmp_path), _quiet, make_executor=ray_workers.factory(cluster.address)
         )
     node.kill()
 
@@ -223,6 +227,6 @@ def test_a_refusal_by_a_task_is_one_line(cluster, settings, tmp_path):
     broken = pathlib.Path(tmp_path / "broken.jsonl")
     broken.write_text("{\n")
     bad = dataclasses.replace(settings, source=f"text:{broken}", deduplicate=False)
-    for workers in (None, ray_workers.making(cluster.address)):
+    for workers in (None, ray_workers.factory(cluster.address)):
         with pytest.raises(ValueError, match="broken.jsonl"):
-            preparation.prepare(bad, str(tmp_path / "data"), _quiet, executor=workers)
+            preparation.prepare(bad, str(tmp_path / "data"), _quiet, make_executor=workers)

@@ -163,7 +163,7 @@ def test_other_spacing_rules_are_another_vocabulary(tmp_path):
     ("name", "data", "message"),
     [
         ("a.txt", b"\xff\xfe", "a.txt: not a vocab.txt"),
-        ("a.txt", b"[PAD]\na\na\n", "a.txt: piece 'a' stands there twice"),
+        ("a.txt", b"[PAD]\na\na\n", "a.txt: piece 'a' occurs twice"),
         ("a.txt", b"", "a.txt: the wordpiece vocabulary has no pad token"),
         ("a.model", b"", "a.model: the sentencepiece vocabulary has no pad token"),
         ("vocabulary.json", b'{"kind": "word', "vocabulary.json is damaged; prepare again"),

@@ -116,7 +116,7 @@ def test_init_from_takes_the_averages_unless_told_otherwise(text, finished, weig
 
 def beginning(config, run):
     """A run with these settings that begins where the other one is now."""
-    return starting_weights.Beginning(
+    return starting_weights.FreshRun(
         config.init,
         config.optimizer.name,
         run.state,

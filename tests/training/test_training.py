@@ -213,7 +213,7 @@ def test_a_run_goes_on_in_smaller_pieces(text, finished, tmp_path, caplog):
 
 
 def test_what_a_run_began_with_is_not_changed_by_a_later_start(text, finished, tmp_path, caplog):
-    """So its checkpoints and cards continue saying it truly."""
+    """So its checkpoints and cards go on to say it truly."""
     workdir = shutil.copytree(finished[0], tmp_path / "run")
     shutil.rmtree(workdir / "checkpoints" / "6")
     electra_jax.train(small_run(*text, init__from=str(tmp_path / "nowhere")), workdir)

@@ -132,7 +132,7 @@ def begin(folder, generator_from="", **changes):
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)))
     before = odd.flat(params)
     fresh = train_step.state_of(objective, plans.make_optimizer(config), params)
-    run = starting_weights.Beginning(
+    run = starting_weights.FreshRun(
         config.init, config.optimizer.name, fresh, objective.phases, WORDS, plans.make_mesh(config)
     )
     after = odd.flat(warm_start.state(run).params)

@@ -91,7 +91,7 @@ def test_moments_of_something_else_are_refused(text, finished, tmp_path, overrid
     tree.init["from"] = str(finished[0])
     config = config_lib.parse(tree)
     phases = plans.make_objective(config, run.vocabulary, run.stage.records.unigram()[0]).phases
-    other = starting_weights.Beginning(
+    other = starting_weights.FreshRun(
         config.init, config.optimizer.name, run.state, phases, run.vocabulary, run.mesh
     )
     with pytest.raises(config_lib.ConfigError, match=message) as error:

@@ -304,7 +304,7 @@ def test_a_layer_that_is_missing_is_named():
 def test_values_that_are_not_finite_are_refused():
     name = "electra/encoder/layer_0/output/dense/bias"
     text = damaged(lambda t: t.update({name: np.full(t[name].shape, np.nan, np.float32)}))
-    assert text.startswith(f"tensor {name} holds ") and "values that are not finite" in text
+    assert text.startswith(f"tensor {name} has ") and "values that are not finite" in text
 
 
 def test_a_width_of_which_nobody_knows_the_heads_is_refused():
@@ -352,6 +352,16 @@ def test_a_flipped_bit_is_found(tmp_path):
 def test_a_damaged_index_is_found(tmp_path, place):
     prefix = copy(tmp_path)
     flip(prefix.with_suffix(".index"), place)
+    with pytest.raises(tensorflow_bundle.BundleError, match="no TensorFlow checkpoint index"):
+        read_all(prefix)
+
+
+@pytest.mark.parametrize("value", (b"\x08", b"\x12\xff", b"\x10\x01"))
+def test_a_table_of_something_else_is_found(tmp_path, monkeypatch, value):
+    """A number that ends too early, a length beyond the end, a number in the place of a shape."""
+    prefix = copy(tmp_path)
+    pairs = [(b"", b"\x08\x01"), (b"name", b"\x08\x01" + value)]
+    monkeypatch.setattr(tensorflow_bundle, "_table", lambda data: pairs)
     with pytest.raises(tensorflow_bundle.BundleError, match="no TensorFlow checkpoint index"):
         read_all(prefix)
 

@@ -129,7 +129,7 @@ BIAS = "electra.encoder.layer.0.output.dense.bias"
         (lambda t: t.update({BIAS: np.zeros(8, np.int64)}), "holds int64, no weights"),
         (
             lambda t: t.update({BIAS: np.array([0, 0, np.nan, 0, 0, np.inf, 0, 0], np.float16)}),
-            rf"tensor {BIAS} holds 2 of 8 values that are not finite; take another copy",
+            rf"tensor {BIAS} has 2 values that are not finite, of 8; take another copy",
         ),
     ],
 )

@@ -65,7 +65,7 @@ def start(source, name, size, generator_from="", **changes):
     before = odd.flat(params)
     fresh = train_step.state_of(objective, plans.make_optimizer(config), params)
     mesh, optimizer = plans.make_mesh(config), config.optimizer.name
-    run = starting_weights.Beginning(config.init, optimizer, fresh, objective.phases, WORDS, mesh)
+    run = starting_weights.FreshRun(config.init, optimizer, fresh, objective.phases, WORDS, mesh)
     after = odd.flat(warm_start.state(run).params)
     unchanged = {path for path in before if np.array_equal(before[path], after[path])}
     return set(after) - unchanged, unchanged

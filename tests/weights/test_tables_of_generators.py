@@ -66,7 +66,7 @@ def begun(words, sharing, **init):
     plan = plans.make_plan(config, words, mesh=mesh)
     fresh = jax.jit(plan.init, out_shardings=plan.state_shardings)()
     phases = plan.objective.phases
-    run = starting_weights.Beginning(config.init, config.optimizer.name, fresh, phases, words, mesh)
+    run = starting_weights.FreshRun(config.init, config.optimizer.name, fresh, phases, words, mesh)
     return plan.networks, warm_start.state(run).params
 
 

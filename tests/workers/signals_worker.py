@@ -38,7 +38,7 @@ def work():
             stop.saved = phase == "reporting"
             if phase in ("ending", "reporting"):
                 stop.no_more_steps()
-                stop.doing, stop.goes_on = "saving step 9", process_exit.GOES_ON
+                stop.doing, stop.goes_on = "saving step 9", process_exit.CONTINUES
             print("ready", flush=True)
             if phase == "saving":
                 with stop.during_a_save():

@@ -40,7 +40,7 @@ from electra_jax.host import cluster, compile_cache, lock, logs, safe_files, sta
 def fine_tune(
     config, workdir: str | os.PathLike, control: str | os.PathLike | None = None
 ) -> shown_results.ShownResults:
-    """Does the same for a program or a notebook; see `electra_jax.fine_tune`."""
+    """Fine-tunes from a program or a notebook; see `electra_jax.fine_tune`."""
     if not isinstance(config, finetuning_config.Config):
         config = finetuning_config.parse(config)
     logs.show()

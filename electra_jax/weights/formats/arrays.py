@@ -9,6 +9,6 @@ def check_finite(name: str, values: np.ndarray) -> None:
     bad = values.size - int(np.isfinite(values).sum())
     if bad:
         raise ValueError(
-            f"tensor {name} holds {bad:,} of {values.size:,} values that are not finite; take"
+            f"tensor {name} has {bad:,} values that are not finite, of {values.size:,}; take"
             " another copy, or a checkpoint from before its training failed"
         )

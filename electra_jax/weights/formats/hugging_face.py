@@ -89,10 +89,8 @@ TRUNK_SETTINGS = {  # settings in `model` that an encoder must have to fit their
 _LEAVES = {"kernel": "weight", "scale": "weight", "bias": "bias"}
 _OLD_LEAVES = {".gamma": ".weight", ".beta": ".bias"}  # ends of names in the first files of BERT
 BY_TOKEN = ("embeddings/token", "head/bias")  # one row per token
-_COUNTERS = (
-    "embeddings.position_ids",
-    "embeddings.token_type_ids",
-)  # buffers with 0, 1, 2, ..., not weights
+# Buffers with 0, 1, 2, ..., not weights.
+_COUNTERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
 @dataclasses.dataclass(frozen=True)

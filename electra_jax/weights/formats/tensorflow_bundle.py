@@ -53,25 +53,20 @@ class Bundle(Mapping):
         try:
             with open(path, "rb") as file:
                 pairs = dict(_table(file.read()))
+            header = _message(pairs.pop(b"", b""))
+            found = {key.decode(): _entry(value) for key, value in pairs.items()}
         except FileNotFoundError as error:
             raise BundleError(f"{path} is not there; give a checkpoint's path without its end,"
                               " such as FOLDER/model.ckpt-1000000") from error  # fmt: skip
-        except (_Damaged, IndexError, struct.error, ValueError) as error:
+        except (_Damaged, IndexError, TypeError, struct.error, ValueError) as error:
             raise BundleError(f"{path} is no TensorFlow checkpoint index: {error}") from error
-        if b"" not in pairs:
+        if not header:
             raise BundleError(f"{path} is no TensorFlow checkpoint index: it has no header")
-
-        header = _message(pairs.pop(b""))
         if header.get(2, [0])[0]:
             raise BundleError(f"{path} was written on a big-endian machine, which is not supported")
 
         self._shards = header.get(1, [1])[0]
-
-        self.entries = {}
-        for key, value in pairs.items():
-            entry = _entry(value)
-            if entry is not None:
-                self.entries[key.decode()] = entry
+        self.entries = {name: entry for name, entry in found.items() if entry is not None}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.entries)
