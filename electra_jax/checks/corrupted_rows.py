@@ -132,7 +132,7 @@ def replace_mlm_never_sees_mask(config: config_lib.Config, seed: int) -> Result:
         batch = tiny_networks.batch(tiny_networks.lanes(ROWS, seed))
         keys, knobs = tiny_networks.keys(seed, 0, batch), objective.knobs(1.0)
         params = tiny_networks.weights(objective, seed)
-        made = tiny_networks.jit(objective.play)(params, batch, keys, knobs)
+        made = tiny_networks.jit(objective.intermediates)(params, batch, keys, knobs)
         counts[name] = int((np.asarray(made.corrupted_BL) == objective.mask_id).sum())
 
     return Result(
@@ -215,7 +215,7 @@ def padding_changes_nothing(config: config_lib.Config, seed: int) -> Result:
     def step(of):
         batch = tiny_networks.batch(of)
         keys = tiny_networks.keys(seed, 0, batch)
-        played = objective.play(params, batch, keys, knobs)
+        played = objective.intermediates(params, batch, keys, knobs)
         sums, _ = objective.loss(params, batch, keys, knobs)
         denominators = objective.denominators(batch, knobs)
         return played, {term: sums[term] / denominators[term] for term in sums}

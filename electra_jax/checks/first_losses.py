@@ -92,7 +92,7 @@ def _first_losses(config, seed):
         key = jax.random.fold_in(jax.random.key(seed), number)
         params = objective.init(streams.stream(key, "init"))
         keys = streams.keys(key, 0, batch.row_B, dropout=False)
-        detected = objective.play(params, batch, keys, knobs)
+        detected = objective.intermediates(params, batch, keys, knobs)
         masked_BN, real_BL = detected.chosen.masked_BN, batch.real_BL
         token_VE = networks.generator_table(objective.networks, params)[0]
         return {

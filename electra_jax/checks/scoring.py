@@ -86,10 +86,10 @@ class RowJudge:
         """(params, batch, heat) -> arrays of `Judged` by name."""
         objective = self.objective
 
-        def play(params, batch, heat):
+        def intermediates(params, batch, heat):
             knobs = objective.knobs(1.0)
             knobs["temperature"] *= heat
-            made = objective.play(params, batch, _keys(batch), knobs)
+            made = objective.intermediates(params, batch, _keys(batch), knobs)
             found = {
                 "corrupted": made.corrupted_BL,
                 "chosen": _chosen_places(batch, made.chosen),
@@ -98,7 +98,7 @@ class RowJudge:
                 found["logits"] = made.disc_logits_BL
             return found
 
-        return jax.jit(play)
+        return jax.jit(intermediates)
 
     @functools.cached_property
     def _draw(self) -> Callable:
@@ -187,7 +187,7 @@ def expected_identity_auc(text_V: np.ndarray, drawn_V: np.ndarray, chosen: float
 
 
 def _keys(batch) -> streams.Keys:
-    return streams.keys(jax.random.key(evaluation.KEY), 0, batch.row_B, dropout=False)
+    return streams.keys(jax.random.key(evaluation.SEED), 0, batch.row_B, dropout=False)
 
 
 def _chosen_places(batch, chosen):

@@ -177,7 +177,7 @@ def _is_default(config, path, value):
 
 
 def _drops(rate, bits):
-    """Whether dropout at this rate drops anything with so many random bits (`layers.below`)."""
+    """Whether dropout at this rate, with so many bits, drops anything (`layers.drop_threshold`)."""
     return rate == 0 or round(rate * 2**bits) > 0
 
 

@@ -48,9 +48,8 @@ class Batch:
     positions_BL: jax.Array  # within the document
     documents_BL: jax.Array  # 1, 2, ... along a row; 0 is padding
     row_B: jax.Array  # uint32, the row's number in the run; its random keys derive from it
-    word_starts_BL: (
-        jax.Array
-    )  # bool: the first token of a word, and [CLS], [SEP], [MASK]; never padding
+    # bool: the first token of a word, and [CLS], [SEP], [MASK]; never padding
+    word_starts_BL: jax.Array
 
     @property
     def real_BL(self) -> jax.Array:
@@ -82,8 +81,10 @@ def from_lanes(ids_BL: jax.Array, marks_BL: jax.Array, row_B: jax.Array, pad_id:
     )
 
 
-def restarted(documents_BL: jax.Array) -> jax.Array:
-    """Position within each document, computed from document ids; padding is one more document.
+def positions_in_documents(documents_BL: jax.Array) -> jax.Array:
+    """The position of each token in its document, from document ids alone, int32 [B, L].
+
+    Padding counts as one more document.
 
     documents  1 1 1 2 2 0 0
     positions  0 1 2 0 1 0 1

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mesh: the devices of a run in three directions, `data`, `fsdp` and `tensor`.
+"""The mesh: the devices of a run along three axes, `data`, `fsdp` and `tensor`.
 
     data    parameters are copied; rows are split
     fsdp    parameters are split, and gathered when they are used; rows are split
     tensor  matrix products are split; its devices compute the same rows
 
-Where devices are of several slices, which only the network of the data centre connects, `data` goes
-across the slices, and the other two axes stay inside one: gradients leave a slice once a step, and
-what every layer exchanges does not.
+Devices may belong to several slices, which only the network of the data centre connects. Then
+`data` spans the slices, and the other two axes stay inside one: gradients cross between slices once
+per step, and the exchanges of every layer stay inside a slice.
 """
 
 import re
@@ -57,31 +57,32 @@ def make_mesh(
             f" divide {len(devices) // count}"
         )
 
-    # Axes of the mesh may be parts of an axis of the chips' torus, as 8 of 16.
-    if count == 1:
-        placed = mesh_utils.create_device_mesh(
-            (data, fsdp, tensor), devices, allow_split_physical_axes=True
-        )
-    elif count == len(_slice_numbers(devices)):
-        placed = mesh_utils.create_hybrid_device_mesh(
-            (data // count, fsdp, tensor),
-            (count, 1, 1),
-            devices,
-            allow_split_physical_axes=True,
-        )
-    else:  # as many groups as were asked for, in the order of the devices
-        placed = np.asarray(devices).reshape(data, fsdp, tensor)
-
     # With Explicit axes, jax's newer default, the gathers here and in flax raise errors.
-    return Mesh(placed, AXES, axis_types=(AxisType.Auto,) * 3)
+    arranged = _arranged(devices, (data, fsdp, tensor), count)
+    return Mesh(arranged, AXES, axis_types=(AxisType.Auto,) * 3)
+
+
+def _arranged(devices, shape, count):
+    """The devices as an array of this shape, whose first axis spans `count` slices."""
+    if count not in (1, len(_slice_numbers(devices))):  # groups in the order of the devices
+        return np.asarray(devices).reshape(shape)
+
+    # Axes of the mesh may be parts of an axis of the chips' torus, such as 8 of 16.
+    if count == 1:
+        return mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
+
+    data, fsdp, tensor = shape
+    return mesh_utils.create_hybrid_device_mesh(
+        (data // count, fsdp, tensor), (count, 1, 1), devices, allow_split_physical_axes=True
+    )
 
 
 def count_slices(devices: Sequence[jax.Device], asked: int = 0) -> int:
     """Returns the number of slices that the devices belong to.
 
-    With `asked=0` the devices say it: chips of a TPU pod belong to a slice, GPUs to a machine or to
-    what NVLink connects. Other devices than TPUs can be counted as `asked` equal groups instead.
-    Raises ValueError, one line, if they cannot.
+    With `asked=0` the devices tell: chips of a TPU pod belong to a slice, GPUs to a machine or to a
+    group that NVLink connects. Devices other than TPUs can be divided into `asked` equal groups
+    instead. Raises ValueError, one line, if they cannot.
     """
     found = len(_slice_numbers(devices))
     if asked in (0, found):

@@ -3,7 +3,7 @@
 
 Placement          the devices of a mesh, or a single one: functions of rows run on each
 with_table_copies  the embedding tables as a step uses them: a copy for each device with rows
-Groups             the places on the data axis, which add up gradients of micro-batches alone
+Groups             the places on the data axis; each sums the gradients of its micro-batches
 
     micro-batches [A, B, ...]  ->  rows    ->  [A, G, B / G, ...]   G groups, no row moves
     parameters [...]           ->  copies  ->  [G, ...]             one for each group
@@ -182,9 +182,10 @@ class Groups:
         return jax.vmap(with_table_copies(self.mesh, GROUP_ROWS), spmd_axis_name="data")(spread)
 
     def each(self, loss: Callable) -> Callable:
-        """Returns `loss(copies, shared, *rows)` of all groups: (sum of the numbers, more of each).
+        """Returns (copies, shared, *rows) -> (sum of the losses, further outputs [G, ...]).
 
-        `loss` is that of one group, on `placement`; it returns (number, more).
+        It applies `loss` to each group. `loss` is computed on `placement` and returns (loss of one
+        group, further outputs).
         """
         if self.mesh is None:
             return loss

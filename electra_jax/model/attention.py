@@ -297,7 +297,7 @@ def fused(
     """
     settings = fused_attention.KernelSettings(
         heads=query_BLHK.shape[2],
-        drop_below=0 if words is None else layers.below(dropout, bits),
+        drop_below=0 if words is None else layers.drop_threshold(dropout, bits),
         bits=bits,
         window=window,
         direction=direction,
@@ -327,8 +327,8 @@ def blockwise(
     settings = blockwise_attention.KernelSettings(window=window, direction=direction)
     if drawn_BHLM is not None:
         bits = 8 * drawn_BHLM.dtype.itemsize
-        below = layers.below(dropout, bits)
-        settings = dataclasses.replace(settings, drop_below=below, bits=bits)
+        threshold = layers.drop_threshold(dropout, bits)
+        settings = dataclasses.replace(settings, drop_below=threshold, bits=bits)
     # Where the three were cut from one array, the compiler takes that.
     joined_BL3HK = jnp.stack([query_BLHK, key_BLHK, value_BLHK], axis=2)
 

@@ -13,6 +13,8 @@ adds up over the queries, and then the block of queries of the same number.
 
 Nothing of the size of the scores is written, and of that size only the random numbers are read. It
 is the sibling of `fused_attention`, whose programs keep whole rows in a TPU's own memory.
+
+    Q  queries of a block     M  keys of a block
 """
 
 import dataclasses
@@ -37,10 +39,10 @@ _LOG2_E = math.log2(math.e)  # a GPU computes powers of 2
 class Blocks:
     """How a kernel cuts a row, and how a GPU runs it."""
 
-    held: int = 64  # tokens that a program holds: queries forward, keys and then queries backward
-    step: int = 64  # tokens of the others that a turn of its loop reads
+    held: int = 64  # tokens of a program's own block: queries forward; keys, then queries backward
+    step: int = 64  # tokens of the other side that one iteration of its loop reads
     warps: int = 4
-    stages: int = 3  # turns of the loop that are on their way at a time
+    stages: int = 3  # iterations whose loads are in flight at the same time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,17 +53,17 @@ class KernelSettings:
     bits: int = 8  # of a random number
     window: int = 0  # tokens seen on each side; 0: the whole document
     direction: str = "both"  # 'left_to_right': a query sees no key after it; 'right_to_left'
-    forward: Blocks | None = None  # None: `fitting`
+    forward: Blocks | None = None  # None: `fastest_blocks`
     backward: Blocks | None = None
     interpret: bool = False  # run by XLA on any device, for tests
 
     @property
-    def share(self) -> float:
-        """The probability that a probability is kept."""
+    def keep_probability(self) -> float:
+        """The probability with which dropout keeps an attention weight."""
         return 1 - self.drop_below / 2**self.bits
 
 
-def fitting(head_bytes: int, bits: int) -> tuple[Blocks, Blocks]:
+def fastest_blocks(head_bytes: int, bits: int) -> tuple[Blocks, Blocks]:
     """Returns the blocks of the forward and of the backward pass.
 
     They were the fastest of those tried on an H200 for heads of 128 bytes (64 in bfloat16). Larger
@@ -147,11 +149,11 @@ class _Call:
     size: int  # K
 
     @classmethod
-    def of(cls, settings, direction, joined_BL3HK):
+    def of(cls, settings, pass_name, joined_BL3HK):
         rows, length, _, heads, size = joined_BL3HK.shape
-        forward, backward = fitting(size * joined_BL3HK.dtype.itemsize, settings.bits)
-        fits = {"forward": forward, "backward": backward}[direction]
-        return cls(settings, getattr(settings, direction) or fits, rows, length, heads, size)
+        forward, backward = fastest_blocks(size * joined_BL3HK.dtype.itemsize, settings.bits)
+        fastest = {"forward": forward, "backward": backward}[pass_name]
+        return cls(settings, getattr(settings, pass_name) or fastest, rows, length, heads, size)
 
     @property
     def shape(self):
@@ -255,12 +257,13 @@ def _attention(call, query, key, value, documents, *drawn_and_results):
     count, step = call.blocks.held, call.blocks.step
     first_query = call.first()
     here = pl.ds(first_query, count)
-    query_QK, of_queries_Q = query[here], documents[here]
+    query_QK, query_documents_Q = query[here], documents[here]
 
     def block(number, carry):
         mixed_QK, largest_Q, sum_Q = carry
         there = pl.ds(number * step, step)
-        seen_QM = call.visible(first_query, of_queries_Q, number * step, documents[there])
+        key_documents_M = documents[there]
+        seen_QM = call.visible(first_query, query_documents_Q, number * step, key_documents_M)
         scores_QM = call.scores(query_QK, key[there], seen_QM)
 
         larger_Q = jnp.maximum(largest_Q, scores_QM.max(1))
@@ -279,7 +282,7 @@ def _attention(call, query, key, value, documents, *drawn_and_results):
     )
     bounds = call.seen_blocks(first_query, count, step)
     mixed_QK, largest_Q, sum_Q = lax.fori_loop(*bounds, block, begun)
-    mixed[here] = (mixed_QK / (sum_Q * call.settings.share)[:, None]).astype(mixed.dtype)
+    mixed[here] = (mixed_QK / (sum_Q * call.settings.keep_probability)[:, None]).astype(mixed.dtype)
     sums[here] = largest_Q + jnp.log2(sum_Q)
 
 
@@ -298,7 +301,7 @@ def _attention_gradients(call, query, key, value, documents, *drawn_and_others):
         p_QM = jnp.exp2(call.scores(query_QK, key_MK, seen_QM) - sums[queries][:, None])
         of_dropped_QM = _dot(gradient_QK, value_MK, 1, 1)
         dropped_QM, of_p_QM = call.dropped(drawn, queries, keys, p_QM, of_dropped_QM)
-        of_scores_QM = p_QM * (of_p_QM * (1 / call.settings.share) - flow_Q[:, None])
+        of_scores_QM = p_QM * (of_p_QM * (1 / call.settings.keep_probability) - flow_Q[:, None])
         return dropped_QM.astype(gradient_QK.dtype), of_scores_QM.astype(key_MK.dtype), gradient_QK
 
     def zeros():
@@ -311,7 +314,7 @@ def _attention_gradients(call, query, key, value, documents, *drawn_and_others):
     bounds = call.seen_blocks(first_here, count, step)
     whole = count == call.length
 
-    def of_keys(number, carry):
+    def add_key_gradients(number, carry):
         of_key_MK, of_value_MK = carry
         there = pl.ds(number * step, step)
         query_QK = query[there]
@@ -324,15 +327,15 @@ def _attention_gradients(call, query, key, value, documents, *drawn_and_others):
         of_key_MK += _dot(of_scores_QM, query_QK, 0, 0)
         return of_key_MK, of_value_MK
 
-    of_key_MK, of_value_MK = lax.fori_loop(*bounds, of_keys, (zeros(), zeros()))
+    of_key_MK, of_value_MK = lax.fori_loop(*bounds, add_key_gradients, (zeros(), zeros()))
     write(1, here, of_key_MK)
-    write(2, here, of_value_MK, 1 / call.settings.share)
+    write(2, here, of_value_MK, 1 / call.settings.keep_probability)
     if whole:
         return
 
     query_QK = query[here]
 
-    def of_queries(number, of_query_QK):
+    def add_query_gradient(number, of_query_QK):
         there = pl.ds(number * step, step)
         key_there_MK = key[there]
         _, of_scores_QM, _ = parts(
@@ -340,7 +343,7 @@ def _attention_gradients(call, query, key, value, documents, *drawn_and_others):
         )
         return of_query_QK + _dot(of_scores_QM, key_there_MK, 1, 0)
 
-    write(0, here, lax.fori_loop(*bounds, of_queries, zeros()))
+    write(0, here, lax.fori_loop(*bounds, add_query_gradient, zeros()))
 
 
 def _dot(a, b, of_a, of_b):

@@ -59,5 +59,5 @@ class Discriminator(nn.Module):
 
 def _first(hidden_BLD, documents_BL):
     """Returns for each token the hidden state of the first token of its document, [CLS]."""
-    first_BL = jnp.arange(documents_BL.shape[1]) - batch_lib.restarted(documents_BL)
+    first_BL = jnp.arange(documents_BL.shape[1]) - batch_lib.positions_in_documents(documents_BL)
     return jnp.take_along_axis(hidden_BLD, first_BL[:, :, None], axis=1)

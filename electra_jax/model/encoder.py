@@ -212,19 +212,10 @@ class Encoder(nn.Module):
 
         layer = _layer(c, self.placement, documents_BL)
 
-        # Before the loop: what is reshaped or cast inside it is kept again for each layer's
-        # backward pass.
-        weights = stacked | {"attention": attention.as_matrices(stacked["attention"])}
-        if c.ends_in_kernel(hidden_BLD.shape[1]):
-            weights = {
-                name: residual_norm.with_end(weights[name], last) for name, last in LAST.items()
-            }
-        weights = layers.cast_for_products(weights, hidden_BLD.dtype)
-        if c.joined_projections:
-            weights |= {"attention": attention.joined(weights["attention"])}
+        weights = _prepared_weights(c, stacked, hidden_BLD.shape[1], hidden_BLD.dtype)
 
         hidden_BLD = self.placement.keep_rows(hidden_BLD)
-        # One of each for every layer.
+        # For each layer, the keys of the rows and whether its attention is global.
         keys = None if keys_B is None else streams.layers(keys_B, c.layers)
         is_global = c.global_layers if c.local_window else None
         run = functools.partial(
@@ -237,7 +228,7 @@ class Encoder(nn.Module):
 
         inputs = keys, weights, is_global
         if c.frozen_layers:
-            # By themselves, so that nothing of them is kept for the backward pass.
+            # Run separately, so that none of their activations are kept for the backward pass.
             frozen, inputs = layer_stack.cut(inputs, c.frozen_layers)
             hidden_BLD = run(*lax.stop_gradient((hidden_BLD, frozen)), count=c.frozen_layers)
         hidden_BLD = run(hidden_BLD, inputs, count=c.layers - c.frozen_layers)
@@ -299,6 +290,22 @@ class Trunk(nn.Module):
         return encode(self, embedded_BLE, documents_BL, keys_B)
 
 
+def _prepared_weights(c, stacked, length, dtype):
+    """The stacked weights in the form that the layers read.
+
+    They are prepared before the loop over the layers: what is reshaped or cast inside the loop is
+    kept again for the backward pass of each layer.
+    """
+    weights = stacked | {"attention": attention.as_matrices(stacked["attention"])}
+    if c.ends_in_kernel(length):
+        weights = {name: residual_norm.with_end(weights[name], last) for name, last in LAST.items()}
+
+    weights = layers.cast_for_products(weights, dtype)
+    if c.joined_projections:
+        weights |= {"attention": attention.joined(weights["attention"])}
+    return weights
+
+
 def _layer(c, placement, documents_BL):
     """Returns one layer as `lax.scan` calls it: (hidden states, inputs) -> (hidden states, None).
 
@@ -311,9 +318,11 @@ def _layer(c, placement, documents_BL):
         (c.dropout, (length, c.width)),  # attention output
         (c.dropout, (length, c.width)),  # feed-forward output
     )
-    # The fused kernel reads heads as columns, and the words of its dropout as they are.
+
+    # The fused kernel reads heads as columns, and takes the random words of its dropout uncut.
     as_columns = c.attention == "fused"
     in_kernel = (0,) if as_columns else ()
+
     _, feed = FEED_FORWARDS[c.feed_forward_kind]
     mix, residual = MIXING[c.attention](c, placement, documents_BL), PLACES[c.norm_place]
     if c.ends_in_kernel(length):
@@ -321,7 +330,7 @@ def _layer(c, placement, documents_BL):
 
     rotation = None
     if c.positions == "rotary":
-        positions_BL = batch_lib.restarted(documents_BL)
+        positions_BL = batch_lib.positions_in_documents(documents_BL)
         rotation = attention.ROTATIONS[c.products](positions_BL, c.head_size, c.rotary_base)
 
     def layer(hidden_BLD, inputs):
@@ -417,7 +426,7 @@ MIXING = {
 
 
 def _by_reach(is_global, globally, locally, inputs):
-    """The attention of a layer that is global, or local, or of one where there is no local one."""
+    """Runs the layer's global or local attention; `is_global` is None if all layers are global."""
     if is_global is None:
         return globally(*inputs)
     if isinstance(is_global, np.bool_):  # unrolled layers: known before compiling

@@ -12,7 +12,9 @@ that size only the random numbers are read, one byte each.
       ...
 
 Splash attention cuts rows into blocks and skips what no query sees, but drops no probabilities.
-Rows of this length need no blocks: a quarter of the scores of 512 tokens is a quarter of a MiB.
+Rows of at most 512 tokens need no blocks: a quarter of their scores takes a quarter of a MiB.
+
+    Q  queries of a quarter     D  columns of a program's heads     R  rows of random words
 """
 
 import dataclasses
@@ -40,14 +42,14 @@ class KernelSettings:
 
     heads: int
     drop_below: int = 0  # a byte or word below this drops a probability; 0: none is dropped
-    bits: int = 8  # random bits a decision: 8 or 32
+    bits: int = 8  # random bits per decision: 8 or 32
     window: int = 0  # tokens seen on each side; 0: the whole document
     direction: str = "both"  # 'left_to_right': a query sees no key after it; 'right_to_left'
     interpret: bool = False  # run by XLA on any device, for tests
 
     @property
-    def share(self) -> float:
-        """The probability that a probability is kept."""
+    def keep_probability(self) -> float:
+        """The probability with which dropout keeps an attention weight."""
         return 1 - self.drop_below / 2**self.bits
 
 
@@ -93,8 +95,8 @@ def attend(
       query_BLD: [B, L, H K], head after head; so are key_BLD and value_BLD.
       documents_BL: a query sees the keys of its document; padding (0) sees all tokens, as in
         `attention.visible`.
-      words: uint32 [B, H, L / 4, L] of 8 bits a decision, [B, H, L, L] of 32, from `layers.draw`;
-        None drops nothing.
+      words: from `layers.draw`, uint32 [B, H, L / 4, L] with 8 bits per decision, [B, H, L, L]
+        with 32; None drops nothing.
     """
     return _forward(settings, query_BLD, key_BLD, value_BLD, documents_BL, words)[0]
 
@@ -158,8 +160,8 @@ class _Call:
             interpret=self.settings.interpret,
         )(*inputs)
 
-    # Parts of both kernels. A quarter of the queries is `quarter`, 0 to 3; a head of a program is
-    # `head`, whose numbers stand in K of the lanes.
+    # Parts of both kernels. `quarter` is the number of a quarter of the queries, 0 to 3, and `head`
+    # that of a head within the program; each head occupies K of the lanes.
 
     def queries(self, quarter):
         """Which of the row's tokens they are."""
@@ -207,7 +209,7 @@ class _Call:
         else:
             drawn_QM = words_HRM[head, self.queries(quarter)]
         kept_QM = drawn_QM >= jnp.uint32(self.settings.drop_below)
-        return jnp.where(kept_QM, x_QM * (1 / self.settings.share), 0.0)
+        return jnp.where(kept_QM, x_QM * (1 / self.settings.keep_probability), 0.0)
 
 
 def _mix(call, of_queries, of_keys, query, key, value, *words_and_result):

@@ -3,6 +3,8 @@
 
 Weights are plain dicts of float32 arrays and are cast to the compute dtype where they are used.
 To create stacked weights, pass shapes with a leading `layers` dimension.
+
+    R, C  rows and columns of a draw     W  32-bit words     P  parts of a sum
 """
 
 import functools
@@ -237,7 +239,7 @@ def draw(
     Returns uint8 or uint32 [B, *shape] for each site; None for a site that drops nothing, and for
     all sites if there are no keys.
     """
-    shapes = [tuple(shape) if below(rate, bits) else None for rate, shape in sites]
+    shapes = [tuple(shape) if drop_threshold(rate, bits) else None for rate, shape in sites]
     if keys_B is None or not any(shapes):
         return [None] * len(shapes)
 
@@ -321,10 +323,10 @@ def dropout(x: jax.Array, rate: float, drawn: jax.Array | None) -> jax.Array:
 def keeps(rate: float, drawn: jax.Array) -> tuple[jax.Array, float]:
     """Returns which elements are kept, bool in the shape of `drawn`, and their probability."""
     bits = 8 * drawn.dtype.itemsize
-    drop_below = below(rate, bits)
+    drop_below = drop_threshold(rate, bits)
     return drawn >= drop_below, 1 - drop_below / 2**bits
 
 
-def below(rate: float, bits: int) -> int:
+def drop_threshold(rate: float, bits: int) -> int:
     """Returns the number of `bits` bits below which an element is dropped; 0 drops none."""
     return round(rate * 2**bits)

@@ -8,7 +8,8 @@ The tree of parameters, which is also that of a checkpoint (docs/parameters.md):
 
     embeddings/{token, position?, type, norm}
     generator/{projection?, encoder/{attention, feed_forward, norm?}, head/{dense, norm, bias}}
-    discriminator/{projection?, encoder/{attention, feed_forward, norm?}, head/{dense, output}}
+    discriminator/{projection?, encoder/{attention, feed_forward, norm?}, head/{norm?, dense,
+                   output}}
 
 `sharing` says what the networks share (section 3.2 of the paper, and DeBERTaV3, arXiv:2111.09543):
 
@@ -40,8 +41,8 @@ from electra_jax.model import (
 )
 
 VOCABULARY_MULTIPLE = 128  # the vocabulary is padded to a multiple of it
-_OF_A_TRUNK = ("projection", "encoder")
-_OF_A_NETWORK = (*_OF_A_TRUNK, "left", "right", "head")  # two towers have no trunk
+_TRUNK_PARTS = ("projection", "encoder")
+_NETWORK_PARTS = (*_TRUNK_PARTS, "left", "right", "head")  # two towers have no trunk
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,7 +237,7 @@ def main_trunk(config: NetworksConfig, params: dict) -> dict:
     own = alone(config, params, "discriminator")
     return {
         "embeddings": own["embeddings"],
-        "discriminator": {part: own[part] for part in _OF_A_TRUNK if part in own},
+        "discriminator": {part: own[part] for part in _TRUNK_PARTS if part in own},
     }
 
 
@@ -277,7 +278,7 @@ def init_trunk(config: NetworksConfig, key: jax.Array) -> dict:
     own = init_discriminator(config, streams.stream(key, "discriminator"))
     return {
         "embeddings": init_embeddings(config, streams.stream(key, "embeddings")),
-        "discriminator": {part: own[part] for part in _OF_A_TRUNK if part in own},
+        "discriminator": {part: own[part] for part in _TRUNK_PARTS if part in own},
     }
 
 
@@ -309,7 +310,7 @@ def towers_module(config: NetworksConfig) -> two_towers.TwoTowers:
 
 def module_weights(config: NetworksConfig, params: dict, name: str) -> dict:
     """Returns one network's weights in the form that its module takes, with those it shares."""
-    own = {part: params[name][part] for part in params[name] if part in _OF_A_NETWORK}
+    own = {part: params[name][part] for part in params[name] if part in _NETWORK_PARTS}
     if config.sharing != "all" or "encoder" in own:
         return own
     trunk = dict(params["encoder"])
@@ -318,15 +319,16 @@ def module_weights(config: NetworksConfig, params: dict, name: str) -> dict:
 
 
 def _apply(config, params, name, module, placement, batch, keys_B, *inputs):
-    """Embeds a batch with the tables of a network and runs the network's module where it lies."""
-    module = module.clone(placement=placement)
+    """Embeds a batch with a network's tables and runs the network's module, both on `placement`."""
     tables = generator_embeddings if name == "generator" else main_embeddings
     embed_keys_B, encoder_keys_B = _pair(keys_B)
-    rows = batch, embed_keys_B
-    look_up = functools.partial(embed, config)
-    embedded_BLE = placement.rowwise(look_up, rows, shared=(tables(config, params),))
+    embedded_BLE = placement.rowwise(
+        functools.partial(embed, config), (batch, embed_keys_B), shared=(tables(config, params),)
+    )
+
     weights = {"params": module_weights(config, params, name)}
-    return module.apply(weights, embedded_BLE, batch.documents_BL, *inputs, encoder_keys_B)
+    placed = module.clone(placement=placement)
+    return placed.apply(weights, embedded_BLE, batch.documents_BL, *inputs, encoder_keys_B)
 
 
 def _split_trunk(network):

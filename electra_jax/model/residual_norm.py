@@ -4,10 +4,13 @@
     forward    sum = before + dropout(branch + bias)      result = norm(sum)
     backward   gradient of the result -> of before and branch, of the norm's scale and bias, of bias
 
-Vectors are read once and written once in either direction. XLA's compiler for GPUs takes three
-kernels for the one and nine for the other, and stores products of float32 between them
-(docs/LOG.md, 2026-11-27). A program has some tokens, which it goes through a few at a time; of the
-gradients of the parameters it writes the sum over its tokens, and XLA adds up the sums.
+Vectors are read once and written once in each pass. XLA's compiler for GPUs needs three kernels for
+the forward pass and nine for the backward pass, and stores float32 products between them
+(docs/LOG.md, 2026-11-27). One program of the kernel handles 32 tokens, a few at a time. For the
+gradients of the parameters it writes sums over its tokens, which XLA then adds up.
+
+    S  tokens of all rows     T  tokens of one step of a program
+    P  programs               C  columns: D, rounded up to a power of 2
 """
 
 import dataclasses
@@ -20,7 +23,7 @@ from jax.experimental import pallas as pl
 
 from electra_jax.model import layers, pallas_triton
 
-_TOKENS = 32  # of a program
+_TOKENS = 32  # tokens per program
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,13 +32,13 @@ class KernelSettings:
 
     drop_below: int = 0  # a random number below this drops an element; 0: none is dropped
     bits: int = 8  # of a random number
-    tokens: int = _TOKENS  # of a program
-    elements: int = 2048  # that a program has in its registers at a time, of each array
+    tokens: int = _TOKENS  # per program
+    elements: int = 2048  # of each array that a program holds in registers at a time
     warps: int = 2
     interpret: bool = False  # run by XLA on any device, for tests
 
     @property
-    def share(self) -> float:
+    def keep_probability(self) -> float:
         """The probability that an element is kept."""
         return 1 - self.drop_below / 2**self.bits
 
@@ -78,7 +81,7 @@ def end_of_branch(
     settings = KernelSettings()
     if drawn_BLD is not None:
         bits = 8 * drawn_BLD.dtype.itemsize
-        settings = KernelSettings(drop_below=layers.below(dropout, bits), bits=bits)
+        settings = KernelSettings(drop_below=layers.drop_threshold(dropout, bits), bits=bits)
     merged = (
         None if x is None else x.reshape(-1, x.shape[-1])
         for x in (before_BLD, branch_BLD, drawn_BLD)
@@ -143,7 +146,7 @@ class _Call:
 
     @property
     def steps(self):
-        """How many a program takes."""
+        """Steps per program."""
         return self.settings.tokens // self.step
 
     def run(self, kernel, results, parameters_3D, *arrays):
@@ -166,13 +169,13 @@ class _Call:
     # Parts of both kernels. The columns beyond the width are 0, and are not written.
 
     def rows(self, array, first, count):
-        """So many rows of an array from the first on, and which of their columns there are."""
+        """A reference to `count` rows from `first` on, and the mask of the columns that exist."""
         inside_1C = jnp.arange(self.columns)[None, :] < self.width
         inside_TC = jnp.broadcast_to(inside_1C, (count, self.columns))
         return array.at[pl.ds(first, count)], inside_TC
 
     def read(self, array, first, count):
-        """So many rows, float32 or, of random numbers, uint32."""
+        """Reads `count` rows from `first` on: random numbers as uint32, all else as float32."""
         rows, inside = self.rows(array, first, count)
         is_random = jnp.issubdtype(array.dtype, jnp.integer)
         found = pallas_triton.triton.load(rows, mask=inside, other=0 if is_random else 0.0)
@@ -184,7 +187,7 @@ class _Call:
         pallas_triton.triton.store(rows, x_TC.astype(array.dtype), mask=inside)
 
     def normed(self, sum_TC):
-        """Vectors less their mean, over their deviation; 1 / deviation [T, 1]."""
+        """(x - mean) / standard deviation of each vector, and 1 / standard deviation [T, 1]."""
         inside = jnp.arange(self.columns)[None, :] < self.width
         mean_T1 = sum_TC.sum(1, keepdims=True) / self.width
         centred_TC = jnp.where(inside, sum_TC - mean_T1, 0.0)
@@ -198,7 +201,7 @@ class _Call:
             return x_TC
         drawn_TC = self.read(drawn[0], first, self.step)
         kept_TC = drawn_TC >= jnp.uint32(self.settings.drop_below)
-        return jnp.where(kept_TC, x_TC * (1 / self.settings.share), 0.0)
+        return jnp.where(kept_TC, x_TC * (1 / self.settings.keep_probability), 0.0)
 
 
 def _residual_norm(call, parameters, before, branch, *drawn_and_results):
@@ -229,6 +232,8 @@ def _residual_norm_gradients(call, parameters, sum_, gradient, *drawn_and_result
         first = number * call.step
         normed_TC, inverse_T1 = call.normed(call.read(sum_, first, call.step))
         gradient_TC = call.read(gradient, first, call.step)
+
+        # The gradient of the norm, and so of what came before it.
         of_normed_TC = gradient_TC * scale_1C
         mean_T1 = of_normed_TC.sum(1, keepdims=True) / call.width
         along_T1 = (of_normed_TC * normed_TC).sum(1, keepdims=True) / call.width
@@ -236,6 +241,7 @@ def _residual_norm_gradients(call, parameters, sum_, gradient, *drawn_and_result
         call.write(of_before, first, of_sum_TC)
         of_branch_TC = call.dropped(drawn, first, of_sum_TC)
         call.write(of_branch, first, of_branch_TC)
+
         return (
             of_scale_TC + gradient_TC * normed_TC,
             of_shift_TC + gradient_TC,

@@ -73,7 +73,7 @@ class AdversarialGenerator(rtd.ReplacedTokenDetection):
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
     ) -> tuple[dict[str, jax.Array], metrics.Sums]:
         """The three terms as sums, and the metrics."""
-        rewarded = self.play(params, batch, keys, knobs)
+        rewarded = self.intermediates(params, batch, keys, knobs)
         used_BN = rewarded.chosen.used_BN
         policy_BN, error_BN = _losses(rewarded)
         disc_BL = rtd.detection_loss(rewarded) * self.disc_loss_mask(batch, rewarded)
@@ -85,11 +85,11 @@ class AdversarialGenerator(rtd.ReplacedTokenDetection):
         }
         return sums, self.measure(rewarded, batch)
 
-    def play(
+    def intermediates(
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
     ) -> Rewarded:
         """The batch on its way through both networks, with what each sample earned."""
-        detected = super().play(params, batch, keys, knobs)
+        detected = super().intermediates(params, batch, keys, knobs)
         reward_BN = masking.at(rtd.detection_loss(detected), detected.chosen)
         baseline_BN = networks.gate(
             params["generator"]["baseline"], lax.stop_gradient(detected.vectors_BNE)
@@ -106,7 +106,7 @@ class AdversarialGenerator(rtd.ReplacedTokenDetection):
 
     def measure(self, detected: rtd.Detected, batch: batch_lib.Batch) -> metrics.Sums:
         """All metrics of a step, of training and on held-out rows."""
-        assert isinstance(detected, Rewarded)  # it comes from `play`
+        assert isinstance(detected, Rewarded)  # it comes from `intermediates`
         used_BN, (policy_BN, error_BN) = detected.chosen.used_BN, _losses(detected)
         return super().measure(detected, batch) | lax.stop_gradient(
             {

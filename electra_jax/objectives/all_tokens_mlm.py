@@ -48,27 +48,29 @@ class AllTokensMLM(replace_mlm.ReplaceMLM):
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
     ) -> tuple[dict[str, jax.Array], metrics.Sums]:
         """Both losses as sums, and the metrics."""
-        made = self.generate(params, batch, keys, knobs)
+        corrupted = self.generate(params, batch, keys, knobs)
 
         # -log p of every original, by the softmax alone and with the copy gate.
-        seen = dataclasses.replace(batch, ids_BL=made.corrupted_BL)
+        seen = dataclasses.replace(batch, ids_BL=corrupted.corrupted_BL)
         losses_BL, hits_BL, vectors_BLE = self.predict(
             params, seen, replace_mlm.every_slot(batch), batch.ids_BL, keys.discriminator_B
         )
         gate_BL = networks.gate(params["discriminator"]["copy"], vectors_BLE)
-        losses_BL = copied_loss(losses_BL, gate_BL, ~made.replaced_BL)
+        losses_BL = copied_loss(losses_BL, gate_BL, ~corrupted.replaced_BL)
         # What the gate takes: the token that it sees, or the softmax's best. That is the best guess
         # of the mixture, unless both are nearly as likely.
-        hits_BL = jnp.where(gate_BL > 0, ~made.replaced_BL, hits_BL)
+        hits_BL = jnp.where(gate_BL > 0, ~corrupted.replaced_BL, hits_BL)
 
         sums = {
-            "gen": (made.gen_losses_BN * made.chosen.used_BN).sum(),
+            "gen": (corrupted.gen_losses_BN * corrupted.chosen.used_BN).sum(),
             "mlm": (losses_BL * batch.real_BL).sum(),
         }
-        replaced_BL = made.replaced_BL & batch.real_BL
-        measured = measuring.predicted(losses_BL, hits_BL, batch.real_BL, replaced_BL)
+        replaced_BL = corrupted.replaced_BL & batch.real_BL
+        measured = measuring.predictor_sums(losses_BL, hits_BL, batch.real_BL, replaced_BL)
         measured["copy_rate"] = metrics.pair(jax.lax.stop_gradient(gate_BL > 0), batch.real_BL)
-        measured |= measuring.generated(made, batch) | measuring.corrupted(made, batch)
+        measured |= measuring.generator_sums(corrupted, batch) | measuring.corruption_sums(
+            corrupted, batch
+        )
         return sums, measured
 
     def token_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:

@@ -48,14 +48,16 @@ class DecoupledDetection(rtd.ReplacedTokenDetection):
     ) -> tuple[dict[str, jax.Array], metrics.Sums, Corrupted]:
         """L_MLM as a sum; the corrupted batch is handed on."""
         del handover  # the first phase is handed nothing
-        made = self.generate(params, batch, keys, knobs)
+        corrupted = self.generate(params, batch, keys, knobs)
 
-        measured = measuring.generated(made, batch) | measuring.corrupted(made, batch)
-        losses_BN = made.gen_losses_BN * made.chosen.used_BN
+        measured = measuring.generator_sums(corrupted, batch) | measuring.corruption_sums(
+            corrupted, batch
+        )
+        losses_BN = corrupted.gen_losses_BN * corrupted.chosen.used_BN
 
         # The second phase needs the tokens alone.
         tokens = dataclasses.replace(
-            made, gen_losses_BN=None, gen_hits_BN=None, gen_entropies_BN=None, vectors_BNE=None
+            corrupted, gen_losses_BN=None, gen_hits_BN=None, gen_entropies_BN=None, vectors_BNE=None
         )
         return {"gen": losses_BN.sum()}, measured, tokens
 
@@ -72,7 +74,7 @@ class DecoupledDetection(rtd.ReplacedTokenDetection):
         detected = self.discriminate(params, batch, handover, keys)
 
         losses_BL, loss_mask_BL = rtd.detection_loss(detected), self.disc_loss_mask(batch, detected)
-        measured = measuring.detected(
+        measured = measuring.discriminator_sums(
             losses_BL, detected.disc_logits_BL, detected.replaced_BL, loss_mask_BL
         )
         return {"disc": (losses_BL * loss_mask_BL).sum()}, measured, None

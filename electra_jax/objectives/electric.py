@@ -3,14 +3,14 @@
 
     p(x_t | others) = exp(-E(x)_t) / Z            E is the discriminator's logit, one per token
     q(x_t | others)                               from two towers, in one pass (model/two_towers.py)
-    noise             k of the n words of a row, each replaced by a sample from q, all at once
+    noise             k of the n tokens of a row, each replaced by a sample from q, all at once
     P(noise | x, t) = k q / (k q + (n - k) p)     so its logit is E + log q + log(k / (n - k))
 
-The towers learn from -log q of every word; the energies from the cross-entropy of the logit above,
+The towers learn from -log q of every token; the energies from the cross-entropy of the logit above,
 where every replaced position counts as noise, correct samples too. Since noise is told from p
 itself, Z goes to 1 and -E is log p: one pass scores a sentence (`scoring.py`). Departures: k is
-exact and without replacement, and q is normalised over words (special tokens are neither sampled
-nor scored). The noise has to be a sample of q as it is, so neither a temperature nor
+exact and without replacement, and q is normalised over all tokens but the special ones, which are
+neither sampled nor scored. The noise has to be a sample of q as it is, so neither a temperature nor
 `disallow_correct` is read.
 """
 
@@ -50,34 +50,34 @@ class Electric(rtd.ReplacedTokenDetection):
         return length
 
     def denominators(self, batch: batch_lib.Batch, knobs: dict) -> dict[str, jax.Array]:
-        """Both losses are means over all words."""
+        """Both losses are means over all tokens that are not special."""
         del knobs
-        words = self._words(batch).sum().astype(jnp.float32)
-        return {"gen": words, "disc": words}
+        count = self._scored(batch).sum().astype(jnp.float32)
+        return {"gen": count, "disc": count}
 
     def loss(
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
     ) -> tuple[dict[str, jax.Array], metrics.Sums]:
         """Both losses as sums, and the metrics."""
         detected, gen_losses_BL, gen_hits_BL = self._play(params, batch, keys, knobs)
-        words_BL, losses_BL = self._words(batch), rtd.detection_loss(detected)
+        scored_BL, losses_BL = self._scored(batch), rtd.detection_loss(detected)
 
-        sums = {"gen": (gen_losses_BL * words_BL).sum(), "disc": (losses_BL * words_BL).sum()}
-        measured = measuring.detected(
-            losses_BL, detected.disc_logits_BL, detected.replaced_BL, words_BL
+        sums = {"gen": (gen_losses_BL * scored_BL).sum(), "disc": (losses_BL * scored_BL).sum()}
+        measured = measuring.discriminator_sums(
+            losses_BL, detected.disc_logits_BL, detected.replaced_BL, scored_BL
         )
-        measured |= measuring.corrupted(detected, batch)
+        measured |= measuring.corruption_sums(detected, batch)
         measured |= lax.stop_gradient(
-            {  # the towers see no word that they predict, so all words count as masked
-                "gen_loss": metrics.pair(gen_losses_BL, words_BL),
-                "gen_masked_loss": metrics.pair(gen_losses_BL, words_BL),
-                "gen_accuracy": metrics.pair(gen_hits_BL, words_BL),
-                "gen_masked_accuracy": metrics.pair(gen_hits_BL, words_BL),
+            {  # the towers never see the token that they predict, so all count as masked
+                "gen_loss": metrics.pair(gen_losses_BL, scored_BL),
+                "gen_masked_loss": metrics.pair(gen_losses_BL, scored_BL),
+                "gen_accuracy": metrics.pair(gen_hits_BL, scored_BL),
+                "gen_masked_accuracy": metrics.pair(gen_hits_BL, scored_BL),
             }
         )
         return sums, measured
 
-    def play(
+    def intermediates(
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
     ) -> rtd.Detected:
         """Puts noise into a batch and judges it; `replaced_BL` is True at every noised position."""
@@ -91,12 +91,12 @@ class Electric(rtd.ReplacedTokenDetection):
         knobs: dict,
         probe: unigram_probe.Probe,
     ) -> metrics.Sums:
-        """The metrics of a step without dropout, with `disc_auc` over words."""
+        """The metrics of a step without dropout, with `disc_auc` over the scored tokens."""
         del probe
-        detected = self.play(params, batch, keys, knobs)
+        detected = self.intermediates(params, batch, keys, knobs)
         sums = self.loss(params, batch, keys, knobs)[1]
         sums["disc_auc"] = metrics.histogram(
-            detected.disc_logits_BL, detected.replaced_BL, self._words(batch)
+            detected.disc_logits_BL, detected.replaced_BL, self._scored(batch)
         )
         return sums
 
@@ -104,7 +104,8 @@ class Electric(rtd.ReplacedTokenDetection):
         """log p(x_t | others) of every token: -E, [B, L]."""
         return -networks.discriminate(self.networks, params, batch, placement=self.placement)
 
-    def _words(self, batch):
+    def _scored(self, batch):
+        """Bool [B, L]: the tokens that may become noise and are scored; no special token is."""
         return masking.candidates(batch.ids_BL, self.special_ids) & batch.real_BL
 
     def _play(self, params, batch, keys, knobs):
@@ -135,7 +136,7 @@ class Electric(rtd.ReplacedTokenDetection):
         )
         log_q_BL = -lax.stop_gradient(masking.write(losses_BL, chosen, noise_losses_BN))
         k_B1 = self.count(batch, knobs)[:, None]
-        odds_B1 = k_B1 / jnp.maximum(self._words(batch).sum(1, keepdims=True) - k_B1, 1)
+        odds_B1 = k_B1 / jnp.maximum(self._scored(batch).sum(1, keepdims=True) - k_B1, 1)
 
         # The energies.
         seen = dataclasses.replace(batch, ids_BL=noised_BL)

@@ -50,7 +50,7 @@ class FixedGenerator(rtd.ReplacedTokenDetection):
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
     ) -> tuple[dict[str, jax.Array], metrics.Sums]:
         """The discriminator's loss as a sum, and the metrics."""
-        detected = self.play(params, batch, keys, knobs)
+        detected = self.intermediates(params, batch, keys, knobs)
         losses_BL = rtd.detection_loss(detected) * self.disc_loss_mask(batch, detected)
         return {"disc": losses_BL.sum()}, self.measure(detected, batch)
 

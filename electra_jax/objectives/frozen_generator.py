@@ -46,8 +46,8 @@ class FrozenGenerator(rtd.ReplacedTokenDetection):
     ) -> tuple[dict[str, jax.Array], metrics.Sums]:
         """The discriminator's loss as a sum, and the metrics; the generator has no dropout."""
         without_dropout = dataclasses.replace(keys, generator_B=None)
-        made = lax.stop_gradient(self.generate(params, batch, without_dropout, knobs))
+        corrupted = lax.stop_gradient(self.generate(params, batch, without_dropout, knobs))
 
-        detected = self.discriminate(params, batch, made, keys)
+        detected = self.discriminate(params, batch, corrupted, keys)
         losses_BL = rtd.detection_loss(detected) * self.disc_loss_mask(batch, detected)
         return {"disc": losses_BL.sum()}, self.measure(detected, batch)

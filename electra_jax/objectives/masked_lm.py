@@ -48,14 +48,14 @@ class MaskedLM(Objective):
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
     ) -> tuple[dict[str, jax.Array], metrics.Sums]:
         """The loss as a sum, and the metrics."""
-        made, losses_BN, hits_BN = self._mask_and_predict(params, batch, keys, knobs)
+        corrupted, losses_BN, hits_BN = self._mask_and_predict(params, batch, keys, knobs)
 
-        used_BN, masked_BN = made.chosen.used_BN, made.chosen.masked_BN
-        measured = measuring.predicted(losses_BN, hits_BN, used_BN, masked_BN)
+        used_BN, masked_BN = corrupted.chosen.used_BN, corrupted.chosen.masked_BN
+        measured = measuring.predictor_sums(losses_BN, hits_BN, used_BN, masked_BN)
         sums = {"mlm": (losses_BN * used_BN).sum()}
-        return sums, measured | measuring.corrupted(made, batch)
+        return sums, measured | measuring.corruption_sums(corrupted, batch)
 
-    def play(
+    def intermediates(
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
     ) -> Corrupted:
         """The batch as the main network saw it."""
@@ -79,11 +79,11 @@ class MaskedLM(Objective):
             params, seen, chosen.slots_BN, originals_BN, keys.discriminator_B
         )
 
-        made = Corrupted(
+        corrupted = Corrupted(
             chosen=chosen,
             masked_BL=seen.ids_BL,
             sampled_BN=None,  # there is no generator
             corrupted_BL=seen.ids_BL,
             replaced_BL=masking.label(batch.ids_BL, seen.ids_BL),
         )
-        return made, losses_BN, hits_BN
+        return corrupted, losses_BN, hits_BN

@@ -27,7 +27,7 @@ from electra_jax.core import streams
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """The slots of each row that are filled with other tokens; unused ones fill the array."""
+    """N slots of each row, of which those with `used` are chosen; the others only pad the array."""
 
     slots_BN: jax.Array  # int32, positions in the row, all different
     used_BN: jax.Array  # bool
@@ -35,7 +35,7 @@ class Chosen:
     random_BN: jax.Array  # bool: shown as a random token; any other used slot keeps its token
 
 
-def slots(mask_rate: float, length: int) -> int:
+def max_slots(mask_rate: float, length: int) -> int:
     """N, the most slots that a row can have: 19 of 128 tokens, 79 of 512.
 
     Reference: int((p + 0.005) L), configure_pretraining.py.

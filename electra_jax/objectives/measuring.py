@@ -15,33 +15,33 @@ from electra_jax.objectives import masking
 from electra_jax.objectives.objective import Corrupted
 
 
-def corrupted(made: Corrupted, batch: batch_lib.Batch) -> metrics.Sums:
+def corruption_sums(corrupted: Corrupted, batch: batch_lib.Batch) -> metrics.Sums:
     """masked_rate and replaced_rate: the shares of tokens that were chosen, and replaced."""
-    used_BN = made.chosen.used_BN
-    used_BL = masking.write(jnp.zeros_like(batch.ids_BL), made.chosen, jnp.ones_like(used_BN))
+    used_BN = corrupted.chosen.used_BN
+    used_BL = masking.write(jnp.zeros_like(batch.ids_BL), corrupted.chosen, jnp.ones_like(used_BN))
     return {
         "masked_rate": metrics.pair(used_BL, batch.real_BL),
-        "replaced_rate": metrics.pair(made.replaced_BL, batch.real_BL),
+        "replaced_rate": metrics.pair(corrupted.replaced_BL, batch.real_BL),
     }
 
 
-def generated(made: Corrupted, batch: batch_lib.Batch) -> metrics.Sums:
+def generator_sums(corrupted: Corrupted, batch: batch_lib.Batch) -> metrics.Sums:
     """gen_*: the generator at the chosen slots."""
-    used_BN, masked_BN = made.chosen.used_BN, made.chosen.masked_BN
-    lucky_BN = made.sampled_BN == masking.at(batch.ids_BL, made.chosen)
+    used_BN, masked_BN = corrupted.chosen.used_BN, corrupted.chosen.masked_BN
+    correct_BN = corrupted.sampled_BN == masking.at(batch.ids_BL, corrupted.chosen)
     return lax.stop_gradient(
         {
-            "gen_loss": metrics.pair(made.gen_losses_BN, used_BN),
-            "gen_masked_loss": metrics.pair(made.gen_losses_BN, masked_BN),
-            "gen_accuracy": metrics.pair(made.gen_hits_BN, used_BN),
-            "gen_masked_accuracy": metrics.pair(made.gen_hits_BN, masked_BN),
-            "gen_sampled_accuracy": metrics.pair(lucky_BN, used_BN),
-            "gen_entropy": metrics.pair(made.gen_entropies_BN, masked_BN),
+            "gen_loss": metrics.pair(corrupted.gen_losses_BN, used_BN),
+            "gen_masked_loss": metrics.pair(corrupted.gen_losses_BN, masked_BN),
+            "gen_accuracy": metrics.pair(corrupted.gen_hits_BN, used_BN),
+            "gen_masked_accuracy": metrics.pair(corrupted.gen_hits_BN, masked_BN),
+            "gen_sampled_accuracy": metrics.pair(correct_BN, used_BN),
+            "gen_entropy": metrics.pair(corrupted.gen_entropies_BN, masked_BN),
         }
     )
 
 
-def detected(
+def discriminator_sums(
     losses_BL: jax.Array, logits_BL: jax.Array, replaced_BL: jax.Array, loss_mask_BL: jax.Array
 ) -> metrics.Sums:
     """disc_*: the discriminator over the tokens of its loss."""
@@ -59,7 +59,7 @@ def detected(
     )
 
 
-def predicted(
+def predictor_sums(
     losses_BN: jax.Array, hits_BN: jax.Array, used_BN: jax.Array, masked_BN: jax.Array
 ) -> metrics.Sums:
     """mlm_*: a main network that predicts tokens.

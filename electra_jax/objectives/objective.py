@@ -9,7 +9,7 @@
                                                      loss(params, batch, keys, knobs, handover)
                                                      -> ({term: sum}, metrics, handover)
     total(means) -> scalar                       from {term: sum / denominator}
-    play(params, batch, keys, knobs)             everything that happened to a batch, to be shown
+    intermediates(params, batch, keys, knobs)    everything that happened to a batch, to be shown
     evaluate(params, batch, keys, knobs, probe) -> metrics
     flops(length)                                of one row, by part
     token_scores, masked_scores, detects         how natural a text is, see `scoring.py`
@@ -123,7 +123,7 @@ class Objective(abc.ABC):
         """The losses as sums by term, and the metrics."""
 
     @abc.abstractmethod
-    def play(
+    def intermediates(
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
     ) -> Corrupted:
         """Everything that happens to a batch, to be shown."""
@@ -174,12 +174,15 @@ class Objective(abc.ABC):
     def knobs(self, progress: jax.Array | float) -> dict:
         """Mask rate and temperature when the share `progress` of the run is done."""
         progress = jnp.asarray(progress, jnp.float32)
-        rate, heat = jnp.float32(self.mask_rate), jnp.float32(self.temperature)
+        mask_rate, temperature = jnp.float32(self.mask_rate), jnp.float32(self.temperature)
+
         if self.first_mask_rate:
-            rate += (self.first_mask_rate - rate) * (1 - progress)
+            mask_rate += (self.first_mask_rate - mask_rate) * (1 - progress)
         if self.first_temperature:
-            heat += (self.first_temperature - heat) * jnp.exp(-progress / self.temperature_decay)
-        return {"mask_rate": rate, "temperature": heat}
+            decay = jnp.exp(-progress / self.temperature_decay)
+            temperature += (self.first_temperature - temperature) * decay
+
+        return {"mask_rate": mask_rate, "temperature": temperature}
 
     def count(self, batch: batch_lib.Batch, knobs: dict) -> jax.Array:
         """k of each row, the number of slots that are used: int32 [B]."""
@@ -216,8 +219,8 @@ class Objective(abc.ABC):
         """REPLACE(x, m, [MASK]): what a network that predicts is shown."""
         random_ids_BN = None
         if self.random_token_rate:
-            flat_V = jnp.arange(self.networks.padded_vocab_size) < self.networks.vocab_size
-            random_ids_BN = self.draw(flat_V, streams.part(keys.mask_B, "mask", "random_tokens"))
+            equal_V = jnp.arange(self.networks.padded_vocab_size) < self.networks.vocab_size
+            random_ids_BN = self.draw(equal_V, streams.part(keys.mask_B, "mask", "random_tokens"))
 
         masked_BL = masking.mask(batch.ids_BL, chosen, self.mask_id, random_ids_BN)
         return dataclasses.replace(batch, ids_BL=masked_BL)

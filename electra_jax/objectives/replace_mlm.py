@@ -45,25 +45,27 @@ class ReplaceMLM(rtd.WithGenerator):
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
     ) -> tuple[dict[str, jax.Array], metrics.Sums]:
         """Both losses as sums, and the metrics."""
-        made = self.generate(params, batch, keys, knobs)
-        chosen = made.chosen
+        corrupted = self.generate(params, batch, keys, knobs)
+        chosen = corrupted.chosen
 
-        seen = dataclasses.replace(batch, ids_BL=made.corrupted_BL)
+        seen = dataclasses.replace(batch, ids_BL=corrupted.corrupted_BL)
         originals_BN = masking.at(batch.ids_BL, chosen)
         losses_BN, hits_BN, _ = self.predict(
             params, seen, chosen.slots_BN, originals_BN, keys.discriminator_B
         )
 
         sums = {
-            "gen": (made.gen_losses_BN * chosen.used_BN).sum(),
+            "gen": (corrupted.gen_losses_BN * chosen.used_BN).sum(),
             "mlm": (losses_BN * chosen.used_BN).sum(),
         }
-        replaced_BN = chosen.used_BN & masking.at(made.replaced_BL, chosen)
-        measured = measuring.predicted(losses_BN, hits_BN, chosen.used_BN, replaced_BN)
-        measured |= measuring.generated(made, batch) | measuring.corrupted(made, batch)
+        replaced_BN = chosen.used_BN & masking.at(corrupted.replaced_BL, chosen)
+        measured = measuring.predictor_sums(losses_BN, hits_BN, chosen.used_BN, replaced_BN)
+        measured |= measuring.generator_sums(corrupted, batch) | measuring.corruption_sums(
+            corrupted, batch
+        )
         return sums, measured
 
-    def play(
+    def intermediates(
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
     ) -> Corrupted:
         """The batch as the generator corrupted it."""

@@ -97,15 +97,17 @@ class ReplacedTokenDetection(WithGenerator):
     detects = True
 
     def discriminate(
-        self, params: dict, batch: batch_lib.Batch, made: Corrupted, keys: streams.Keys
+        self, params: dict, batch: batch_lib.Batch, corrupted: Corrupted, keys: streams.Keys
     ) -> Detected:
-        """D(x_corrupt, t) for every token: adds the discriminator's logits to what was made."""
-        corrupted = dataclasses.replace(batch, ids_BL=made.corrupted_BL)
+        """D(x_corrupt, t) for every token: adds the discriminator's logits to the batch."""
+        seen = dataclasses.replace(batch, ids_BL=corrupted.corrupted_BL)
         logits_BL = networks.discriminate(
-            self.networks, params, corrupted, keys.discriminator_B, self.placement
+            self.networks, params, seen, keys.discriminator_B, self.placement
         )
 
-        fields = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
+        fields = {
+            field.name: getattr(corrupted, field.name) for field in dataclasses.fields(corrupted)
+        }
         return Detected(**fields, disc_logits_BL=logits_BL)
 
     def loss(
@@ -116,8 +118,8 @@ class ReplacedTokenDetection(WithGenerator):
         The step divides each sum by its denominator and adds them up:
         L = gen_weight gen / denominators["gen"] + disc_weight disc / denominators["disc"].
         """
-        made = self.generate(params, batch, keys, knobs)
-        detected = self.discriminate(params, batch, made, keys)
+        corrupted = self.generate(params, batch, keys, knobs)
+        detected = self.discriminate(params, batch, corrupted, keys)
 
         sums = {
             "gen": (detected.gen_losses_BN * detected.chosen.used_BN).sum(),
@@ -144,7 +146,7 @@ class ReplacedTokenDetection(WithGenerator):
         """Returns embeddings, generator and discriminator."""
         return networks.init(self.networks, key)
 
-    def play(
+    def intermediates(
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
     ) -> Detected:
         """The batch on its way through both networks."""
@@ -152,14 +154,16 @@ class ReplacedTokenDetection(WithGenerator):
 
     def measure(self, detected: Detected, batch: batch_lib.Batch) -> metrics.Sums:
         """All metrics of a training step."""
-        measured = {} if detected.gen_losses_BN is None else measuring.generated(detected, batch)
-        measured |= measuring.detected(
+        measured = (
+            {} if detected.gen_losses_BN is None else measuring.generator_sums(detected, batch)
+        )
+        measured |= measuring.discriminator_sums(
             detection_loss(detected),
             detected.disc_logits_BL,
             detected.replaced_BL,
             self.disc_loss_mask(batch, detected),
         )
-        return measured | measuring.corrupted(detected, batch)
+        return measured | measuring.corruption_sums(detected, batch)
 
     def evaluate(
         self,
@@ -175,7 +179,7 @@ class ReplacedTokenDetection(WithGenerator):
         runs. `disc_auc_unigram` can: it judges the probe's samples, which depend on no setting of
         the run (`unigram_probe.py`).
         """
-        detected = self.play(params, batch, keys, knobs)
+        detected = self.intermediates(params, batch, keys, knobs)
         sums = self.measure(detected, batch)
         sums["disc_auc"] = metrics.histogram(
             detected.disc_logits_BL, detected.replaced_BL, batch.real_BL

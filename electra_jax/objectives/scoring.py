@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores sentences with a trained run: the higher the score, the more natural the sentence.
 
-    with a discriminator       one pass: the sum over words of log P(original) (zero-shot, as in
+    with a discriminator       one pass: the sum over tokens of log P(original) (zero-shot, as in
                                prompting by replaced-token detection)
-    replace_mlm,               one pass: the sum over words of log p(this word is the original), as
-    all_tokens_mlm             the main network learns to predict from corrupted text
-    electric                   one pass: the sum over words of -E, the log-probability of each word
-                               given all others (Clark et al. 2020, EMNLP)
-    masked_lm                  one pass per word: the sum of log p(word | all others), each word
+    replace_mlm,               one pass: the sum over tokens of log p(this token is the original),
+    all_tokens_mlm             as the main network learns to predict from corrupted text
+    electric                   one pass: the sum over tokens of -E, the log-probability of each
+                               token given all others (Clark et al. 2020, EMNLP)
+    masked_lm                  one pass per token: the sum of log p(token | all others), each token
                                masked in turn (pseudo-log-likelihood, Salazar et al. 2020)
 
 Scores of one run can be compared with each other, best between sentences of equal length.
@@ -188,7 +188,7 @@ def _blocks(sentences):
 
 
 def _tasks(objective, vocabulary, sentences, limit):
-    """(row, place, sentence) of each pass: one a sentence, or one for each word to be masked."""
+    """(row, place, sentence) of each pass: one per sentence, or one per token to be masked."""
     rows = [
         np.concatenate([[vocabulary.cls_id], ids[: limit - 2], [vocabulary.sep_id]])
         for ids in vocabulary.encode(sentences)

@@ -46,7 +46,7 @@ def corrupted(
 ) -> jax.Array:
     """The ids of the batch with samples at the probe's slots, [B, L]; a sample may be correct."""
     length = batch.ids_BL.shape[1]
-    n = min(masking.slots(MASK_RATE, length), length)
+    n = min(masking.max_slots(MASK_RATE, length), length)
     candidates_BL = masking.candidates(batch.ids_BL, special_ids)
     count_B = masking.count(candidates_BL, batch.real_BL, MASK_RATE, n)
 

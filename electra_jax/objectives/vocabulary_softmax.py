@@ -11,8 +11,8 @@ in memory, neither forward nor backward. Source: equations 1 and 2 of the paper,
     G  blocks                 I  ids of a block
 
 Samples come from q, the softmax of score / temperature over the ids that may be sampled: without
-the forbidden ones and, with `disallow_correct`, without the slot's original. `_Samples` holds
-everything that q needs besides the scores; a new sampling method starts there.
+the forbidden ones and, with `disallow_correct`, without the slot's original. `_SampleDistribution`
+holds everything that defines q besides the scores; a new sampling method starts there.
 """
 
 import dataclasses
@@ -70,17 +70,17 @@ def predict_and_sample(
     b, n, e = vectors_BNE.shape
     vectors_SE, originals_S = vectors_BNE.reshape(b * n, e), originals_BN.reshape(b * n)
     bias_V = _without_padding(bias_V, size)
-    samples = _samples(bias_V, originals_S, forbidden_ids, disallow_correct, temperature)
+    q = _sample_distribution(bias_V, originals_S, forbidden_ids, disallow_correct, temperature)
 
     losses_S, hits_S, entropies_S, mass_SG = _scan_vocabulary(
-        _Static(products, piece), vectors_SE, table_VE, bias_V, originals_S, samples
+        _Static(products, piece), vectors_SE, table_VE, bias_V, originals_S, q
     )
 
     fixed_SE, table_VE, bias_V = lax.stop_gradient((vectors_SE, table_VE, bias_V))
 
     def mass_of(block_BN):
         block_S = block_BN.reshape(-1)
-        mass_SI = _masses_of_blocks(fixed_SE, table_VE, bias_V, block_S, samples)
+        mass_SI = _masses_of_blocks(fixed_SE, table_VE, bias_V, block_S, q)
         return mass_SI.reshape(b, n, sampling.BLOCK)
 
     # One uniform number picks a block by the masses above; the scores of this block are computed
@@ -111,10 +111,10 @@ def score(
     vectors_SE, targets_S = vectors_BNE.reshape(b * n, e), targets_BN.reshape(b * n)
     bias_V = _without_padding(bias_V, size)
     bias_V = jnp.where(_is_one_of(forbidden_ids, bias_V), -1e9, bias_V)
-    samples = _samples(bias_V, targets_S)  # the block masses are not used here
+    q = _sample_distribution(bias_V, targets_S)  # the block masses are not used here
 
     losses_S, hits_S, *_ = _scan_vocabulary(
-        _Static(products, piece), vectors_SE, table_VE, bias_V, targets_S, samples
+        _Static(products, piece), vectors_SE, table_VE, bias_V, targets_S, q
     )
     return losses_S.reshape(b, n), hits_S.reshape(b, n)
 
@@ -141,16 +141,16 @@ def score_sampled(
     b, n, e = vectors_BNE.shape
     vectors_SE, sampled_S = vectors_BNE.reshape(b * n, e), sampled_BN.reshape(b * n)
     bias_V, originals_S = _without_padding(bias_V, size), originals_BN.reshape(b * n)
-    samples = _samples(bias_V, originals_S, forbidden_ids, disallow_correct, temperature)
+    q = _sample_distribution(bias_V, originals_S, forbidden_ids, disallow_correct, temperature)
 
     losses_S, *_ = _scan_vocabulary(
-        _Static(products, piece, as_drawn=True), vectors_SE, table_VE, bias_V, sampled_S, samples
+        _Static(products, piece, of_q=True), vectors_SE, table_VE, bias_V, sampled_S, q
     )
     return losses_S.reshape(b, n)
 
 
-class _Samples(NamedTuple):
-    """What q, the distribution of the samples, takes beside the scores."""
+class _SampleDistribution(NamedTuple):
+    """What defines q, the distribution of the samples, besides the scores."""
 
     forbidden_V: jax.Array  # bool: never sampled
     excluded_S: jax.Array  # int32, one more id of each slot that is never sampled; -1: none
@@ -162,9 +162,11 @@ class _Samples(NamedTuple):
         return forbidden_P | (self.excluded_S[:, None] == ids_P)
 
 
-def _samples(bias_V, originals_S, forbidden_ids=(), disallow_correct=False, temperature=1.0):
-    """The `_Samples` of these settings, for slots with these originals."""
-    return _Samples(
+def _sample_distribution(
+    bias_V, originals_S, forbidden_ids=(), disallow_correct=False, temperature=1.0
+):
+    """The `_SampleDistribution` of these settings, for slots with these originals."""
+    return _SampleDistribution(
         forbidden_V=_is_one_of(forbidden_ids, bias_V),
         excluded_S=originals_S if disallow_correct else jnp.full_like(originals_S, -1),
         temperature=jnp.asarray(temperature, jnp.float32),
@@ -187,7 +189,7 @@ class _Static:
 
     products: str
     piece: int | None  # None: that of PIECES
-    as_drawn: bool = False  # of the distribution of the samples, not of the softmax
+    of_q: bool = False  # the losses are -log q, not -log p
 
     def cut(self, table_VE, bias_V, forbidden_V=None):
         """The pieces of the vocabulary, see `_cut`."""
@@ -195,42 +197,42 @@ class _Static:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _scan_vocabulary(static, vectors_SE, table_VE, bias_V, targets_S, samples):
+def _scan_vocabulary(static, vectors_SE, table_VE, bias_V, targets_S, q):
     """Losses [S], hits [S], entropies [S], and the mass of each block [S, G] for sampling.
 
     Losses and hits are of `targets_S`.
     """
-    return _scan_forward(static, vectors_SE, table_VE, bias_V, targets_S, samples)[0]
+    return _scan_forward(static, vectors_SE, table_VE, bias_V, targets_S, q)[0]
 
 
-def _scan_forward(static, vectors_SE, table_VE, bias_V, targets_S, samples):
+def _scan_forward(static, vectors_SE, table_VE, bias_V, targets_S, q):
     def step(first, pieces):
         table_PE, bias_P, forbidden_P = pieces
         plain_SP = _scores(vectors_SE, table_PE, bias_P)
-        excluded_SP = samples.excluded(first, forbidden_P)
-        tempered_SP = jnp.where(excluded_SP, _NOTHING, plain_SP / samples.temperature)
-        scores_SP = tempered_SP if static.as_drawn else plain_SP
+        excluded_SP = q.excluded(first, forbidden_P)
+        tempered_SP = jnp.where(excluded_SP, _NOTHING, plain_SP / q.temperature)
+        scores_SP = tempered_SP if static.of_q else plain_SP
 
         of_softmax = _sums(scores_SP, targets_S - first)
         of_samples = _block_masses(tempered_SP, excluded_SP)
         return first + len(bias_P), (of_softmax, of_samples)
 
-    _, (sums, masses) = lax.scan(step, 0, static.cut(table_VE, bias_V, samples.forbidden_V))
-    target_S, whole_S, hit_S, entropy_S = _of_all_pieces(sums)
+    _, (sums, masses) = lax.scan(step, 0, static.cut(table_VE, bias_V, q.forbidden_V))
+    target_S, logsumexp_S, hit_S, entropy_S = _of_all_pieces(sums)
     mass_SG = _masses_of_all_pieces(masses)[:, : len(bias_V) // sampling.BLOCK]
 
-    drawn = samples if static.as_drawn else None
-    saved = vectors_SE, table_VE, bias_V, targets_S, whole_S, drawn
-    return (whole_S - target_S, hit_S, entropy_S, mass_SG), saved
+    used_q = q if static.of_q else None
+    saved = vectors_SE, table_VE, bias_V, targets_S, logsumexp_S, used_q
+    return (logsumexp_S - target_S, hit_S, entropy_S, mass_SG), saved
 
 
 class _Sums(NamedTuple):
-    """What is kept of a piece for the softmax, [S] each; of all pieces [K, S]."""
+    """What is kept of one piece for loss, hit and entropy: [S] each, of all pieces [K, S]."""
 
     best: jax.Array  # the highest score; the sums below are relative to it
     tied: jax.Array  # how many ids have it
-    chances: jax.Array  # sum of exp(score - best)
-    depth: jax.Array  # sum of exp(score - best) (score - best)
+    exponentials: jax.Array  # sum of exp(score - best)
+    weighted: jax.Array  # sum of exp(score - best) (score - best)
     target: jax.Array  # the score of the target; 0 in a piece that does not hold it
 
 
@@ -238,14 +240,14 @@ def _sums(scores_SP: jax.Array, at_S: jax.Array) -> _Sums:
     """The sums of a piece; `at_S` is the place of the target, which may be outside of it."""
     best_S = scores_SP.max(-1)
     below_SP = scores_SP - best_S[:, None]
-    chances_SP = jnp.exp(below_SP)
+    exponentials_SP = jnp.exp(below_SP)
     here_S = (at_S >= 0) & (at_S < scores_SP.shape[-1])
     target_S = jnp.take_along_axis(scores_SP, jnp.where(here_S, at_S, 0)[:, None], 1)[:, 0]
     return _Sums(
         best=best_S,
         tied=(below_SP == 0).sum(-1, dtype=jnp.float32),  # a CPU sums integers slowly
-        chances=chances_SP.sum(-1),
-        depth=(chances_SP * below_SP).sum(-1),
+        exponentials=exponentials_SP.sum(-1),
+        weighted=(exponentials_SP * below_SP).sum(-1),
         target=jnp.where(here_S, target_S, 0),
     )
 
@@ -257,15 +259,15 @@ def _of_all_pieces(sums_KS: _Sums) -> tuple[jax.Array, ...]:
     """
     target_S, best_S = sums_KS.target.sum(0), sums_KS.best.max(0)
     below_KS = sums_KS.best - best_S
-    depth_S = ((sums_KS.depth + sums_KS.chances * below_KS) * jnp.exp(below_KS)).sum(0)
-    sum_S = (sums_KS.chances * jnp.exp(below_KS)).sum(0)
-    whole_S = best_S + jnp.log(sum_S)
+    weighted_S = ((sums_KS.weighted + sums_KS.exponentials * below_KS) * jnp.exp(below_KS)).sum(0)
+    sum_S = (sums_KS.exponentials * jnp.exp(below_KS)).sum(0)
+    logsumexp_S = best_S + jnp.log(sum_S)
 
     # A tie is no hit: a network that scores all tokens alike has predicted nothing.
     tied_S = jnp.where(sums_KS.best == best_S, sums_KS.tied, 0).sum(0)
     hit_S = (target_S == best_S) & (tied_S == 1)
-    entropy_S = jnp.log(sum_S) - depth_S / sum_S  # -sum p log p, from scores below the best
-    return target_S, whole_S, hit_S, entropy_S
+    entropy_S = jnp.log(sum_S) - weighted_S / sum_S  # -sum p log p, from scores below the best
+    return target_S, logsumexp_S, hit_S, entropy_S
 
 
 def _block_masses(tempered_SP, excluded_SP):
@@ -283,20 +285,20 @@ def _masses_of_all_pieces(masses):
 
 
 def _scan_backward(static, saved, gradients):
-    vectors_SE, table_VE, bias_V, targets_S, whole_S, drawn = saved
-    gradient_S = gradients[0] / drawn.temperature if drawn else gradients[0]
+    vectors_SE, table_VE, bias_V, targets_S, logsumexp_S, used_q = saved
+    gradient_S = gradients[0] / used_q.temperature if used_q else gradients[0]
 
     def step(carry, pieces):
         first, vectors_gradient_SE = carry
         table_PE, bias_P, *forbidden = pieces
         scores_SP = _scores(vectors_SE, table_PE, bias_P)
-        if drawn:
-            excluded_SP = drawn.excluded(first, *forbidden)
-            scores_SP = jnp.where(excluded_SP, _NOTHING, scores_SP / drawn.temperature)
+        if used_q:
+            excluded_SP = used_q.excluded(first, *forbidden)
+            scores_SP = jnp.where(excluded_SP, _NOTHING, scores_SP / used_q.temperature)
 
-        chances_SP = jnp.exp(scores_SP - whole_S[:, None])
+        probabilities_SP = jnp.exp(scores_SP - logsumexp_S[:, None])
         is_target_SP = targets_S[:, None] == first + jnp.arange(len(bias_P))
-        scores_gradient_SP = (chances_SP - is_target_SP) * gradient_S[:, None]
+        scores_gradient_SP = (probabilities_SP - is_target_SP) * gradient_S[:, None]
 
         # Matrix products run in the dtype of the vectors, and their sums in float32.
         rounded_SP = scores_gradient_SP.astype(vectors_SE.dtype)
@@ -311,7 +313,7 @@ def _scan_backward(static, saved, gradients):
 
     begin = 0, jnp.zeros(vectors_SE.shape, jnp.float32)
     (_, vectors_gradient_SE), (table_gradient_KPE, bias_gradient_KP) = lax.scan(
-        step, begin, static.cut(table_VE, bias_V, drawn and drawn.forbidden_V)
+        step, begin, static.cut(table_VE, bias_V, used_q and used_q.forbidden_V)
     )
     v, e = table_VE.shape
     return (
@@ -349,13 +351,13 @@ def _cut(piece, table_VE, bias_V, forbidden_V=None):
     return *pieces, jnp.pad(forbidden_V, (0, more)).reshape(count, length)
 
 
-def _masses_of_blocks(vectors_SE, table_VE, bias_V, block_S, samples):
+def _masses_of_blocks(vectors_SE, table_VE, bias_V, block_S, q):
     """exp((score - highest) / temperature) of the ids of one block per slot: [S, 128]."""
     # Blocks along an axis of their own, in the dtype of the product: a TPU gathers them so, and
     # takes slices that may begin anywhere one by one.
     table_GIE = table_VE.astype(vectors_SE.dtype).reshape(-1, sampling.BLOCK, table_VE.shape[1])
     bias_GI = bias_V.reshape(-1, sampling.BLOCK)
-    forbidden_GI = samples.forbidden_V.reshape(-1, sampling.BLOCK)
+    forbidden_GI = q.forbidden_V.reshape(-1, sampling.BLOCK)
 
     def one(inputs):
         vector_E, block, excluded = inputs
@@ -363,9 +365,9 @@ def _masses_of_blocks(vectors_SE, table_VE, bias_V, block_S, samples):
         forbidden_I = forbidden_GI[block] | (ids_I == excluded)
 
         scores_I = _scores(vector_E[None], table_GIE[block], bias_GI[block])[0]
-        tempered_I = jnp.where(forbidden_I, _NOTHING, scores_I / samples.temperature)
+        tempered_I = jnp.where(forbidden_I, _NOTHING, scores_I / q.temperature)
         return jnp.exp(tempered_I - tempered_I.max()) * ~forbidden_I
 
-    bytes_a_slot = table_GIE[0].size * table_GIE.dtype.itemsize
-    inputs = vectors_SE, block_S, samples.excluded_S
-    return lax.map(one, inputs, batch_size=max(1, 2**24 // bytes_a_slot))
+    bytes_per_slot = table_GIE[0].size * table_GIE.dtype.itemsize
+    inputs = vectors_SE, block_S, q.excluded_S
+    return lax.map(one, inputs, batch_size=max(1, 2**24 // bytes_per_slot))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real rows with what the networks made of them, ready to be shown (`view.py`).
 
-rows  ->  objective.play: chosen positions, samples, beliefs  ->  one view.Example per row
+rows  ->  objective.intermediates: chosen positions, samples, beliefs  ->  one view.Example per row
 
 A few rows are played at a time, so that many of them need no more memory than these.
 """
@@ -21,8 +21,8 @@ from electra_jax.report import view
 TOGETHER = 32  # rows that are played at a time
 
 
-def compile_play(objective: Objective, pad_id: int) -> Callable[..., dict[str, jax.Array]]:
-    """Returns a jitted function `play(params, ids_BL, marks_BL, first_row, key) -> arrays by name`.
+def compile_intermediates(objective: Objective, pad_id: int) -> Callable[..., dict[str, jax.Array]]:
+    """Returns jitted `intermediates(params, ids_BL, marks_BL, first_row, key) -> arrays by name`.
 
     It masks rows, corrupts them with the generator and judges them with the discriminator, as far
     as the objective has these networks; `examples` calls it.
@@ -32,11 +32,11 @@ def compile_play(objective: Objective, pad_id: int) -> Callable[..., dict[str, j
       pad_id: the id of padding.
     """
 
-    def play(params, ids_BL, marks_BL, first_row, key):
+    def intermediates(params, ids_BL, marks_BL, first_row, key):
         row_B = first_row + jnp.arange(ids_BL.shape[0], dtype=jnp.uint32)
         batch = batch_lib.from_lanes(ids_BL, marks_BL, row_B, pad_id)
         keys = streams.keys(key, 0, row_B, dropout=False)
-        played = objective.play(params, batch, keys, objective.knobs(1.0))
+        played = objective.intermediates(params, batch, keys, objective.knobs(1.0))
 
         made = {
             "slots": played.chosen.slots_BN,
@@ -50,11 +50,11 @@ def compile_play(objective: Objective, pad_id: int) -> Callable[..., dict[str, j
             made["believed"] = jax.nn.sigmoid(played.disc_logits_BL)
         return made
 
-    return jax.jit(play)
+    return jax.jit(intermediates)
 
 
 def examples(
-    play: Callable[..., dict[str, jax.Array]],
+    intermediates: Callable[..., dict[str, jax.Array]],
     params: dict,
     vocabulary: vocabulary_lib.Vocabulary,
     ids_BL: np.ndarray,
@@ -65,7 +65,7 @@ def examples(
     """Returns one Example per row, with what the networks made of it.
 
     Args:
-      play: from `compile_play`.
+      intermediates: from `compile_intermediates`.
       params: the weights, on the devices of this process.
       vocabulary: that of the rows.
       ids_BL: the rows.
@@ -82,7 +82,7 @@ def examples(
         # Too few rows are filled up, because another shape would have to be compiled.
         fill = ((0, TOGETHER - len(ids)), (0, 0))
         rows = np.pad(ids, fill, mode="edge"), np.pad(marks, fill, mode="edge")
-        played = jax.device_get(play(params, *rows, np.uint32(first_row + begin), key))
+        played = jax.device_get(intermediates(params, *rows, np.uint32(first_row + begin), key))
         found += [
             _example(vocabulary, ids_L, {name: array[row] for name, array in played.items()})
             for row, ids_L in enumerate(np.asarray(ids))

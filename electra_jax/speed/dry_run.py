@@ -143,7 +143,7 @@ def _lines(found: _Estimate, is_reached: bool) -> list[tuple[str, str]]:
 
 def _notes(found: _Estimate, workdir) -> list[str]:
     """What a user should think about before the run starts."""
-    line = found.plan.peak_not_reached(found.all_steps)
+    line = found.plan.low_peak_warning(found.all_steps)
     return [
         *([line] if line else []),
         *_too_much_memory(found.plan, found.activations),

@@ -45,7 +45,7 @@ def programs(rehearsed: synthetic.Rehearsal) -> dict[str, tuple[Callable, tuple]
     params, key = state.params, keys.discriminator_B
     generator_weights = networks.module_weights(config, params, "generator")
     discriminator_weights = networks.module_weights(config, params, "discriminator")
-    played = jax.jit(objective.play)(params, batch, keys, knobs)
+    played = jax.jit(objective.intermediates)(params, batch, keys, knobs)
     embedded_BLE = jax.jit(lambda p: networks.embed(config, p, batch))(params["embeddings"])
     slots_BN = played.chosen.slots_BN
 

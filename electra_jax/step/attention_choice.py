@@ -50,7 +50,10 @@ def why_no_kernel(config: config_lib.Config, mesh: Mesh | None, length: int) -> 
 
 def _kernel_refused(config, way, length, platform, triton):
     """Why the networks that the objective reads cannot compute attention in this way, or ''."""
-    model, reads = config.model, config_lib.READS[config.objective.name]
-    read = [*[model.generator] * ("model.generator" in reads), model.discriminator]
-    shapes = [(network.heads, network.width // network.heads) for network in read]
+    model = config.model
+    networks = [model.discriminator]
+    if "model.generator" in config_lib.READS[config.objective.name]:
+        networks.append(model.generator)
+
+    shapes = [(network.heads, network.width // network.heads) for network in networks]
     return attention.refused(way, platform, length, shapes, model.dropout_bits, triton)

@@ -5,8 +5,8 @@
 
 The random keys depend neither on the run's seed nor on the batch size: a row's key comes from its
 number within its source. So two checkpoints are evaluated on exactly the same masked slots and the
-same draws, if their runs have the same prepared data, mask rate and mask unit; on the same samples
-of `disc_auc_unigram`, whatever their masks are.
+same draws if their runs have the same prepared data, mask rate and mask unit. The samples behind
+`disc_auc_unigram` are the same even if mask rate and mask unit differ.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from electra_jax.host import processes
 from electra_jax.objectives import unigram_probe
 from electra_jax.objectives.objective import Objective
 
-KEY = 20_200_324  # seed of everything random in an evaluation, for all runs
+SEED = 20_200_324  # seed of everything random in an evaluation, for all runs
 
 BY_SOURCE = (  # metrics that are also given for each source
     "gen_masked_loss", "gen_masked_accuracy", "disc_loss", "disc_majority", "disc_auc",
@@ -51,7 +51,7 @@ def compile_evaluate(
 
     def evaluate(params, lanes):
         batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], lanes["row"], pad_id)
-        key = jax.random.key(KEY)
+        key = jax.random.key(SEED)
         keys = streams.keys(key, 0, batch.row_B, dropout=False)
         probe = unigram_probe.of(key, batch.row_B, jnp.asarray(counts_V))
         # Always the settings of the end of a run, so that checkpoints of all ages are comparable.

@@ -43,7 +43,7 @@ class PeakRates:
     def share(self, path: str) -> float:
         """The rate of the parameter at this path, as a share of the peak."""
         rates = self.generator, self.discriminator
-        if self.matrices is not None and matrix(path):
+        if self.matrices is not None and matrix_axes(path):
             rates = self.matrices
         return self._share(rates[network(path, self.tables) == "discriminator"])
 
@@ -115,7 +115,7 @@ def muon(settings: Settings) -> optax.GradientTransformation:
         optax.stateless(_as_large_as_adams),
     )
     others = optax.scale_by_adam(settings.beta1, settings.beta2, settings.epsilon)
-    kinds = _by_path(lambda path: "matrix" if matrix(path) else "other")
+    kinds = _by_path(lambda path: "matrix" if matrix_axes(path) else "other")
     both = optax.partition({"matrix": matrices, "other": others}, kinds)
     return _chain(settings, held_where_not_applied(both))
 
@@ -140,7 +140,7 @@ MATRICES = (  # end of a path, axes of the kernel's inputs, axes of its outputs
 
 
 @functools.cache
-def matrix(path: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def matrix_axes(path: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Input and output axes of a layer's kernel; None for any other parameter.
 
     A projection of the embeddings belongs to no layer, even if it lies in `encoder/`, as it does
@@ -150,9 +150,9 @@ def matrix(path: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     if not of_an_encoder or path.endswith("encoder/projection/kernel"):
         return None
 
-    for pattern, reduced, made in MATRICES:
+    for pattern, input_axes, output_axes in MATRICES:
         if re.search(rf"(^|/){pattern}$", path):
-            return reduced, made
+            return input_axes, output_axes
     raise KeyError(f"no line of optimizer.MATRICES covers {path}")
 
 
@@ -262,7 +262,7 @@ def _at_own_rate(rates, updates, params=None):
 
 
 def _dimensions(path):
-    axes = matrix(path)
+    axes = matrix_axes(path)
     assert axes is not None, f"{path} is not a matrix of a layer"
     return optax.contrib.MuonDimensionNumbers(*axes)
 
@@ -291,7 +291,7 @@ def _at_trust_ratio(updates, params):
     def scale(path):
         if not decays(path):
             return lambda update, weights: update
-        return jax.vmap(scaled) if matrix(path) else scaled
+        return jax.vmap(scaled) if matrix_axes(path) else scaled
 
     return jax.tree.map(lambda u, w, f: f(u, w), updates, params, _by_path(scale)(updates))
 

@@ -98,9 +98,9 @@ class Plan:
         """The objective for the rows of the first stage."""
         return self.objectives[self.stages[0].sequence_length]
 
-    def peak_not_reached(self, steps: int | None) -> str | None:
+    def low_peak_warning(self, steps: int | None) -> str | None:
         """A warning if the rate stays far below its peak in so many steps; else None."""
-        return schedule.peak_not_reached(self.rate, self.peak, self.warmup_steps, self.steps, steps)
+        return schedule.low_peak_warning(self.rate, self.peak, self.warmup_steps, self.steps, steps)
 
     @property
     def networks(self) -> networks.NetworksConfig:
@@ -121,7 +121,7 @@ class Plan:
         """The sharding of each array of the state."""
         return sharding.shardings(self.state_shapes, self._mesh())
 
-    def update(self, sequence_length: int) -> Callable:
+    def make_update(self, sequence_length: int) -> Callable:
         """The step on rows of this length, not compiled: (state, lanes) -> (state, measured).
 
         The length must be that of a stage.
@@ -143,7 +143,10 @@ class Plan:
     def compile_update(self, sequence_length: int) -> Callable:
         """The step on rows of this length, jitted over the mesh."""
         return train_step.compile_update(
-            self.update(sequence_length), self.state_shapes, self._mesh(), self.compiler_options
+            self.make_update(sequence_length),
+            self.state_shapes,
+            self._mesh(),
+            self.compiler_options,
         )
 
     def compile_evaluate(self, sequence_length: int, unigram_V: np.ndarray) -> Callable:
@@ -341,7 +344,7 @@ def make_objective(
         networks=shapes,
         special_ids=tuple(vocabulary.special_ids),
         mask_id=vocabulary.mask_id,
-        slots=most_slots(config.objective, length),
+        slots=max_slots(config.objective, length),
         placement=placing.placement(mesh),
         **settings,
     )
@@ -354,9 +357,9 @@ def make_objective(
     return objective
 
 
-def most_slots(chosen: config_lib.Objective, length: int) -> int:
+def max_slots(chosen: config_lib.Objective, length: int) -> int:
     """N, the largest number of slots in a row of this length at any time of the run."""
-    return min(masking.slots(max(chosen.mask_rate, chosen.first_mask_rate), length), length)
+    return min(masking.max_slots(max(chosen.mask_rate, chosen.first_mask_rate), length), length)
 
 
 def make_optimizer(config: config_lib.Config) -> optax.GradientTransformation:
@@ -390,7 +393,7 @@ def peak_rates(config: config_lib.Config) -> optimizer.PeakRates:
 
 
 def _rates_of_matrices(config):
-    """The peaks of Muon's rate for matrices of the generator or shared, and the discriminator's."""
+    """Muon's peak rates: (for the generator's and shared matrices, for the discriminator's)."""
     chosen = config.optimizer
     muon = chosen.muon_learning_rate or chosen.learning_rate
     if not config_lib.has_use(config, "optimizer.disc_muon_learning_rate"):

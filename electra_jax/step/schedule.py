@@ -73,12 +73,12 @@ def rate(
 
 
 def share_of_steps(steps: int) -> Callable[[Any], jax.Array]:
-    """Of a run whose budget is a number of steps."""
+    """The spent share of a budget of steps, as a function of the state."""
     return lambda state: state.step / steps
 
 
 def share_of_tokens(tokens: int) -> Callable[[Any], jax.Array]:
-    """Of one whose budget is a number of tokens; `tokens_seen` is two uint32 words, low first."""
+    """The spent share of a budget of tokens; `tokens_seen` is a counter of `core/counters.py`."""
 
     def share(state):
         low, high = state.tokens_seen.astype(jnp.float32)
@@ -88,7 +88,7 @@ def share_of_tokens(tokens: int) -> Callable[[Any], jax.Array]:
 
 
 def share_of_minutes(minutes: float) -> Callable[[Any], jax.Array]:
-    """Of one whose budget is minutes of training, which its state counts (`Extras.timed`)."""
+    """The spent share of a budget of minutes, which the state counts (`Extras.timed`)."""
 
     def share(state):
         assert state.seconds is not None, "`extras` makes the state of such a run count seconds"
@@ -97,7 +97,7 @@ def share_of_minutes(minutes: float) -> Callable[[Any], jax.Array]:
     return share
 
 
-def peak_not_reached(
+def low_peak_warning(
     rate: Callable[..., jax.Array], peak: float, warmup_steps: int, limit: int, steps: int | None
 ) -> str | None:
     """A warning if the learning rate stays far below its peak during the whole run; else None.

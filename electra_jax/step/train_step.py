@@ -182,6 +182,7 @@ def make_update(
         after = before
         for phase in placed.phases:
             after = _run_phase(placed, phase, after, given, optimizer, learning_rate, split)
+
         applied, norm = after.applied, after.norm
         if len(objective.phases) > 1:  # if the last phase is not applied, neither is the first
             after = after._replace(
@@ -189,11 +190,6 @@ def make_update(
                 opt_states=_where(applied, after.opt_states, before.opt_states),
             )
 
-        # A skipped spike is finite, and reports what it has measured.
-        once = {"loss": sum(after.losses), "grad_norm": norm} | _norms(after.squares)
-        metric_sums = after.metric_sums | {name: _once(x) for name, x in once.items()}
-        metric_sums |= _logged_rates(learning_rate, extras)
-        metric_sums["padding_rate"] = metrics.pair(~batch.real_BL, jnp.ones_like(batch.real_BL))
         checks = after.checks | ({"grad_norm": norm} if extras.spike_factor else {})
 
         # A skipped step counts too, with its rows and tokens: the run continues with the next rows.
@@ -209,7 +205,7 @@ def make_update(
             norms=_with_norm(state.norms, norm, after.finite, limits),
             seconds=state.seconds,
         )
-        metric_sums = _zero_unless(after.finite, metric_sums)
+        metric_sums = _metric_sums(after, batch, learning_rate, extras)
         return new_state, Measured(metric_sums, checks, limits, tokens)
 
     return update
@@ -404,6 +400,15 @@ def _with_norm(norms, norm, finite, limits):
     if not limits:
         return norms
     return _where(finite, averages.with_norm(norms, norm, limits["grad_norm"]), norms)
+
+
+def _metric_sums(after, batch, learning_rate, extras):
+    """All metrics of the step as sums. A skipped spike is finite, so it reports its values."""
+    once = {"loss": sum(after.losses), "grad_norm": after.norm} | _norms(after.squares)
+    metric_sums = after.metric_sums | {name: _once(x) for name, x in once.items()}
+    metric_sums |= _logged_rates(learning_rate, extras)
+    metric_sums["padding_rate"] = metrics.pair(~batch.real_BL, jnp.ones_like(batch.real_BL))
+    return _zero_unless(after.finite, metric_sums)
 
 
 def _zero_unless(finite, metric_sums):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks before a run begins, and a readable error for a full disk.
 
-Checked are, in this order: the text and the vocabulary are named as they can be, the workdir can be
-written, a new run finds the weights that it begins with, all processes were started with the same
-settings, and the settings fit the run that the workdir already holds. `loop.train` calls them, the
+The checks, in this order: the settings that name the text and the vocabulary are well formed; the
+workdir can be written; a new run finds the weights that it starts from; all processes have the same
+settings; the settings fit the run that the workdir already holds. `loop.train` calls them, the
 first three before anything is written.
 """
 
@@ -27,7 +27,7 @@ from electra_jax.workdir import metadata, prepared_data, saved_config, starts
 
 @contextlib.contextmanager
 def alone_in(workdir: str) -> Iterator[None]:
-    """Holds the workdir while the block runs, so that no other run writes there; process 0 does.
+    """Process 0 holds the lock of the workdir while the block runs, so no other run writes there.
 
     Raises error_causes.MayPass, one line, if another run holds it.
     """
@@ -114,7 +114,7 @@ def check_places(workdir: str) -> None:
                 f"{path} is not a folder, and the run keeps one there; move it away, or choose"
                 " another --workdir"
             )
-        _check_right(path)
+        _check_writable(path)
 
     for name in (staging.LOCK, "log.txt", writers.METRICS, starts.NAME):
         path = os.path.join(workdir, name)
@@ -123,15 +123,15 @@ def check_places(workdir: str) -> None:
                 f"{path} is a folder, and the run keeps a file there; move it away, or choose"
                 " another --workdir"
             )
-        _check_right(path)
+        _check_writable(path)
 
 
 def check_starting_weights(config: config_lib.Config, workdir: str) -> None:
-    """Raises an error on all processes if a new run cannot find what it begins with.
+    """Raises an error on all processes if a new run cannot find what it starts from.
 
-    These are the weights that the section `init` names, with averages or moments where it asks for
-    them, encoders of the run's shapes and its vocabulary, and the address of a vocabulary. A run
-    that has a checkpoint needs neither any more.
+    That is the address of its vocabulary and the weights that the section `init` names: with
+    averages or moments if it asks for them, and with encoders of the run's shapes and vocabulary. A
+    run that has a checkpoint needs none of this.
     """
     if processes.of_first(lambda: metadata.steps(metadata.directory(workdir))):
         return
@@ -146,7 +146,7 @@ def check_starting_weights(config: config_lib.Config, workdir: str) -> None:
     processes.agree(look, ValueError, OSError, metadata.CheckpointError)
 
 
-def _check_right(path: str) -> None:
+def _check_writable(path: str) -> None:
     """Raises ConfigError if the file or folder exists and this user may not write it."""
     if os.path.exists(path) and not os.access(path, os.W_OK):
         raise config_lib.ConfigError(

@@ -54,16 +54,19 @@ class Budget:
     `over` says whether the budget is spent, and `stage` is the number of the next step's stage.
     """
 
-    def __init__(self, schedule: config_lib.Schedule, tokens_a_step: int, state):
+    def __init__(self, schedule: config_lib.Schedule, first_tokens_per_step: int, state):
         """Starts counting from a state.
 
         Args:
           schedule: the section `schedule` of the configuration.
-          tokens_a_step: the largest number of tokens that a step of the first stage can see.
+          first_tokens_per_step: the most tokens that a step of the first stage can see.
           state: the state that the next step begins with.
         """
         self._schedule = schedule
-        self._tokens_a_step = [tokens_a_step, *(n * rows for _, n, rows in schedule.stages)]
+        self._tokens_per_step = [
+            first_tokens_per_step,
+            *(n * rows for _, n, rows in schedule.stages),
+        ]
         # The counts of tokens at which a stage or the run ends.
         self._marks = [*stages.begins(schedule), schedule.tokens]
         self.clock = Clock(0.0 if state.seconds is None else float(state.seconds))
@@ -90,7 +93,7 @@ class Budget:
             # not wait. This step's own are waited for only if a stage or the run may end with it.
             self._read()
             self._unread = measured.tokens
-            most = self._tokens + self._tokens_a_step[self.stage]
+            most = self._tokens + self._tokens_per_step[self.stage]
             if any(self._tokens < mark <= most for mark in self._marks):
                 self._read()
 
@@ -110,11 +113,11 @@ class Budget:
           step: the last step.
           row: the other metrics of the log line; `step_seconds` is None if no speed is known yet.
         """
-        c, pace, speed = self._schedule, row["step_seconds"], row["tokens_per_second"]
+        c, step_seconds, speed = self._schedule, row["step_seconds"], row["tokens_per_second"]
         if c.budget == "steps":
             return {}
 
-        by_steps = math.inf if pace is None else pace * (c.steps - step)
+        by_steps = math.inf if step_seconds is None else step_seconds * (c.steps - step)
         if c.budget == "tokens":
             progress = row["tokens_seen"] / c.tokens
             left = (c.tokens - row["tokens_seen"]) / speed if speed else math.inf
@@ -124,8 +127,8 @@ class Budget:
 
         # `schedule.steps` remains the limit of a run with another budget.
         left = max(0.0, min(left, by_steps))
-        told = {"seconds_left": left} if math.isfinite(left) else {}
-        return {"progress": min(1.0, progress)} | told
+        known = {"seconds_left": left} if math.isfinite(left) else {}
+        return {"progress": min(1.0, progress)} | known
 
     def _read(self):
         if self._unread is not None:

@@ -37,7 +37,7 @@ from electra_jax.training.errors import TrainingError
 from electra_jax.weights import checkpoint_series, exporting
 from electra_jax.workdir import metadata
 
-_LOOK_SECONDS = 0.2  # between two looks at signals while rows are waited for
+_LOOK_SECONDS = 0.2  # between two checks for a signal while the loop waits for rows
 
 
 def train(
@@ -86,8 +86,8 @@ def _train(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float 
     # The feed's thread begins to place rows at once, so it is made last.
     series = saved_state.checkpoints_of(c.checkpoint, run.workdir)
     feed = feed_lib.Feed(mesh=run.mesh, **_next_rows(run))
-    with feed, series as saved, out, profile, peers.telling():
-        loop = _Loop(run, stop, feed, budget, saved, out, profile)
+    with feed, series as checkpoints, out, profile, peers.telling():
+        loop = _Loop(run, stop, feed, budget, checkpoints, out, profile)
         with _error_on_the_page(out):
             final = loop.to_the_end()
 
@@ -129,13 +129,13 @@ class _Loop:
         stop: signals.Stop,
         feed: feed_lib.Feed,
         budget: budget_lib.Budget,
-        saved: checkpoint_series.Checkpoints,
+        checkpoints: checkpoint_series.Checkpoints,
         out: output.Output,
         profile: profiler.Profile,
     ):
         self._run, self._c, self._stop = run, run.config, stop
         self._feed, self._budget = feed, budget
-        self._saved, self._out, self._profile = saved, out, profile
+        self._checkpoints, self._out, self._profile = checkpoints, out, profile
         self._checks = spikes.StepChecks(run.config.schedule)
         self._add = jax.jit(metrics.add)
         self._fed = run.stage_number  # the stage whose rows the feed loads; None after going back
@@ -144,7 +144,7 @@ class _Loop:
         self._saved_step = run.step if run.restored else -1  # of the newest checkpoint
         self._final: dict[str, float | None] = {}
         if run.restored:
-            saved.time.complete = run.step
+            checkpoints.time.complete = run.step
         else:
             stop.goes_on = process_exit.BEGINS_AGAIN
 
@@ -310,12 +310,12 @@ class _Loop:
         if self._report_due():
             with self._budget.clock.paused():
                 out.page.report("running")
-        elif self._log_due() and not (self._budget.over or self._stopping) and out.page.is_old:
+        elif self._log_due() and not (self._budget.over or self._stopping) and out.page.may_refresh:
             with self._budget.clock.paused():
                 out.page.refresh()
 
     def _evaluate(self, write=True):
-        """Evaluates, unless a signal comes before that is compiled: then the next start does it."""
+        """Evaluates. If a signal comes before the program is compiled, the next start evaluates."""
         try:
             self._final = self._out.evaluate(write)
             self._run.evaluation_due = False
@@ -333,10 +333,10 @@ class _Loop:
         """
         run = self._run
         with self._budget.clock.paused():
-            spikes.go_back(run, self._saved, spike)
+            spikes.go_back(run, self._checkpoints, spike)
         self._stop.goes_back(run.step)
         # A newer one may have been damaged: it is set aside then, and its step is not saved.
-        self._saved_step = self._saved.time.complete = run.step
+        self._saved_step = self._checkpoints.time.complete = run.step
         self._checks.forget()
         self._budget.turn_to(run.state)
         self._out.goes_back()
@@ -345,16 +345,16 @@ class _Loop:
 
         if self._budget.over:
             saved_state.note_spent(run.workdir, run.step, run.state)
-            self._evaluate()
+            self._evaluate(write=self._out.lacks_evaluation())
 
     def _finish(self):
         """Waits for the last checkpoint, draws the last report and returns the last evaluation.
 
-        Raises NotSaved, with which the page says that the run stopped, if the last save failed.
+        Raises NotSaved if the last save failed; the page then says that the run stopped.
         """
         self._stop.no_more_steps()
         self._out.doing(f"saving step {self._saved_step}")
-        self._saved.close()
+        self._checkpoints.close()
         self._stop.saved = True
         whole = self._budget.over and not self._run.evaluation_due
         self._out.page.report("finished" if whole else "stopped")
@@ -371,11 +371,11 @@ class _Loop:
             return
         tree = saved_state.tree_of(run.state, run.interval)
         with self._stop.during_a_save():
-            self._saved.save(run.step, tree, runs.metadata_of(run))
+            self._checkpoints.save(run.step, tree, runs.metadata_of(run))
         self._saved_step = run.step
-        if self._saved.time.complete is not None:
+        if self._checkpoints.time.complete is not None:
             self._stop.goes_on = process_exit.CONTINUES
-            self._out.has_saved(self._saved.time.complete)
+            self._out.has_saved(self._checkpoints.time.complete)
 
     def _log_due(self):
         # Also with the last step of a stage: means and costs of a line are those of one stage.

@@ -47,25 +47,26 @@ class Output:
         stop: signals.Stop,
     ):
         self._run, self._c, self._budget, self._stop = run, run.config, budget, stop
-        self._speaks = jax.process_index() == 0
-        self._noted = False  # whether starts.jsonl says that this start has a checkpoint
+        self._is_first = jax.process_index() == 0
+        self._save_noted = False  # whether starts.jsonl says that this start has a checkpoint
         self._writers: list[writers.Writer] = []
-        self._line: live_line.LiveLine | None = None  # while the run trains, at a terminal
+        self._live_line: live_line.LiveLine | None = None  # while the run trains, at a terminal
         self._path = os.path.join(run.workdir, writers.METRICS)
 
-        if self._speaks:
+        if self._is_first:
             if not run.restored:
                 self._check_nothing_is_gone()
-            self._lines = writers.JsonLines(self._path)
-            self._lines.drop_after(run.step)
+            self._json_lines = writers.JsonLines(self._path)
+            self._json_lines.drop_after(run.step)
             console = writers.Console(self._c.schedule.steps, self._written())
-            self._writers = [self._lines, console, *extra_writers]
+            self._writers = [self._json_lines, console, *extra_writers]
             run_facts.note_start(run)
             self._tensorboard = None
             if self._c.logging.tensorboard:
                 self._open_tensorboard(run.step)
         self._watch = self._new_watch()
-        self._first_step = (-2, 0.0)  # of this start or stage, and the clock when it was done
+        # The first step of this start or stage, and the budget's clock when that step was done.
+        self._first_step = (-2, 0.0)
 
         self.page = report_page.ReportPage(run, self.doing)
         self._heldout = heldout_evaluation.HeldOutEvaluation(run, stop, self.doing)
@@ -75,13 +76,13 @@ class Output:
         # With several processes at one terminal, lines of the others would be written over it.
         if jax.process_count() == 1 and live_line.is_wanted():
             spent = [row["progress"] for row in self._written() if row.get("progress") is not None]
-            self._line = live_line.LiveLine(
+            self._live_line = live_line.LiveLine(
                 self._c.schedule.steps,
                 step=self._run.step,
                 progress=spent[-1] if spent else None,
             )
-            self._line.doing(_COMPILING)
-            self._writers.append(self._line)
+            self._live_line.doing(_COMPILING)
+            self._writers.append(self._live_line)
         return self
 
     def __exit__(self, *_):
@@ -103,8 +104,8 @@ class Output:
     def step_done(self) -> None:
         """Advances the line at the bottom of a terminal by one step, which was dispatched."""
         self._stop.doing = f"taking step {self._run.step + 1}"
-        if self._line is not None:
-            self._line.step_done(self._run.step)
+        if self._live_line is not None:
+            self._live_line.step_done(self._run.step)
 
         # The step before it is done, and it was the second one of this start: its time is typical.
         step, begun = self._first_step
@@ -116,8 +117,8 @@ class Output:
     def doing(self, what: str) -> None:
         """Shows what the run is doing, in that line and in the answer to a request to stop."""
         self._stop.doing = what
-        if self._line is not None:
-            self._line.doing(what)
+        if self._live_line is not None:
+            self._live_line.doing(what)
 
     def compiling(self) -> None:
         """Says that the step of this stage is compiled now."""
@@ -144,8 +145,8 @@ class Output:
     def goes_back(self) -> None:
         """Drops what was written after the step to which the run went back."""
         step = self._run.step
-        if self._speaks:
-            self._lines.drop_after(step)
+        if self._is_first:
+            self._json_lines.drop_after(step)
             if self._tensorboard is not None:
                 self._writers.remove(self._tensorboard)
                 self._tensorboard.close()
@@ -156,8 +157,8 @@ class Output:
 
     def has_saved(self, step: int) -> None:
         """Notes, once, that this start has a checkpoint on disk, that of this step."""
-        if self._speaks and not self._noted:
-            self._noted = True
+        if self._is_first and not self._save_noted:
+            self._save_noted = True
             with contextlib.suppress(OSError):  # such as a disk that is full now
                 starts.note_saved(self._run.workdir, step)
 
@@ -227,18 +228,22 @@ class Output:
         The checkpoint says so where a signal came before the evaluation was compiled. A start that
         was killed after it had evaluated has written the row already.
         """
+        return self._run.evaluation_due and self.lacks_evaluation()
+
+    def lacks_evaluation(self) -> bool:
+        """Whether metrics.jsonl has no evaluation of this step; the same on all processes."""
 
         def is_missing():
             written = {(row["step"], row["kind"]) for row in self._written()}
             return (self._run.step, "eval") not in written
 
-        return self._run.evaluation_due and processes.of_first(is_missing)
+        return processes.of_first(is_missing)
 
     def _write(self, step, kind, values):
         """Sends a row to every writer, and logs the alarms that it raises."""
         for writer in self._writers:
             writer.write(step, kind, values)
-        if self._speaks:
+        if self._is_first:
             for alarm in self._watch.see({"step": step, "kind": kind} | values):
                 logging.warning("alarm at step %d: %s", alarm.step, alarm.sentence)
 
@@ -270,7 +275,7 @@ class Output:
 
     def _new_watch(self):
         """The watch that raises alarms, with all rows that metrics.jsonl has already."""
-        return alarms.Watch(self._written() if self._speaks else ())
+        return alarms.Watch(self._written() if self._is_first else ())
 
     def _written(self):
         """The rows of metrics.jsonl; none if there is no such file."""

@@ -15,12 +15,12 @@ from electra_jax.report import drawing_pace, ranking, run_page, view_html, write
 from electra_jax.training import run_facts, runs, shown_rows
 
 BEST, WORST = 5, 3  # how many of the rows that were judged the report shows
-LIVE_SECONDS = 30.0  # at least, between two drawings of the page while the run lasts
-LIVE_SHARE = 0.01  # of the time goes into these drawings at most
+LIVE_SECONDS = 30.0  # the least time between two drawings of the page while the run trains
+LIVE_SHARE = 0.01  # the largest share of the time that these drawings may take
 
 
 class ReportPage:
-    """Draws the report of a run; nothing on other processes, nor if no report is wanted."""
+    """Draws the report of a run, on process 0 and only if a report is wanted."""
 
     def __init__(self, run: runs.Run, doing: Callable[[str], None]):
         self._run, self._doing = run, doing
@@ -29,12 +29,15 @@ class ReportPage:
         self._samples: run_page.Summary = {}  # those of the last whole report
 
     @property
-    def is_old(self) -> bool:
+    def may_refresh(self) -> bool:
         """Whether the page can be drawn again without taking a noticeable share of the time."""
         return self._wanted and self._pace.is_due
 
     def report(self, status: str) -> None:
-        """Draws both files, with samples of what the networks do now."""
+        """Draws both files, with samples of what the networks do now.
+
+        `status` is 'running', 'stopped' or 'finished'.
+        """
         self._draw(status, whole=True)
 
     def refresh(self, status: str = "running", note: str = "") -> None:
@@ -75,7 +78,11 @@ def _samples(run: runs.Run) -> run_page.Summary:
         return {}  # process 0 cannot run the networks without the others
 
     judged = shown_rows.judged(
-        run.stage.play, run.state.evaluated, run.vocabulary, run.stage.records, shown_rows.JUDGED
+        run.stage.intermediates,
+        run.state.evaluated,
+        run.vocabulary,
+        run.stage.records,
+        shown_rows.JUDGED,
     )
     sentence = ranking.sentence(judged)
     best, worst = ranking.extremes(judged, BEST, WORST)

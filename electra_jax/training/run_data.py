@@ -42,7 +42,7 @@ def prepare(
     data = prepared_data.RunData.of(config, workdir)
     record, begun = recorded(workdir)
 
-    if record is not None and _goes_on_with(data, record, begun):
+    if record is not None and _continues_with(data, record, begun):
         folders = _as_recorded(data, record, make_executor)
         check_rows(data, folders)
         manifest = records.read_manifest(folders[0])
@@ -58,7 +58,7 @@ def prepare(
     return folders
 
 
-def _goes_on_with(data, record, begun):
+def _continues_with(data, record, begun):
     """Whether a run takes the rows that it recorded, and not those of its source as it is now."""
     if not prepared_data.is_of(data, record):
         return False
@@ -227,17 +227,18 @@ def _folder_on_all_processes(find, settings, root, make_executor=None) -> str:
       ConfigError: if the processes have different rows.
     """
 
-    # Process 0 goes first. With a shared file system the others help it, and then find what all
-    # have prepared; each of those without one prepares the same afterwards.
+    # Process 0 leads. Processes that see its folder help it and then find the finished rows there;
+    # `serve` returns None, so those that do not see it prepare the same rows below.
     def together():
         if processes.is_first():
             return shared_preparation.lead(find, make_executor)
         return shared_preparation.serve(settings, root)
 
     made = processes.agree(together, ValueError, OSError)
-    # Of the processes of one machine that are left one goes first, and the others find its rows:
-    # a folder is prepared by one command at a time.
-    if not processes.is_alone():  # which has it, and opens no device here
+    # On each machine one process prepares the rows and the others then find them, because a folder
+    # is prepared by one process at a time. A single process has them already, and must not start a
+    # device here.
+    if not processes.is_alone():
         here = "" if made else socket.gethostname()
         first = processes.gather(here).index(here) == jax.process_index()
         made = processes.agree(lambda: made or (find(None) if first else ""), ValueError, OSError)

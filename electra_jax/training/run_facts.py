@@ -60,11 +60,11 @@ def describe_start(run: runs.Run) -> str:
     )
 
 
-LONG_WAIT = 120.0  # seconds to the first line of a step, before which a run says how long it takes
+LONG_WAIT = 120.0  # seconds; if the first log line is further away, the run says when it comes
 
 
 def describe_wait(config: config_lib.Config, step: int, seconds: float) -> str:
-    """An estimate of how long slow steps take, for before the first log line; '' if that is near.
+    """An estimate of when the next log line comes; '' if that is within `LONG_WAIT` seconds.
 
     Args:
       config: the settings of the run.

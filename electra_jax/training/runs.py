@@ -41,7 +41,7 @@ class RunStage:
     objective: Any
     update: Callable
     evaluator: evaluation.Evaluator
-    play: Callable
+    intermediates: Callable
 
 
 @dataclasses.dataclass
@@ -54,7 +54,7 @@ class Run:
     mesh: Mesh
     vocabulary: vocabulary_lib.Vocabulary
     stages: tuple[RunStage, ...]
-    abstract: train_step.TrainState  # shapes and shardings of the state
+    abstract_state: train_step.TrainState  # shapes and shardings of the state
     restored: bool  # whether it continues from a checkpoint of this workdir
     environment: dict[str, Any]  # what this start is made with
 
@@ -139,12 +139,13 @@ def _build_run(config, workdir, mesh, records_by_stage) -> Run:
     for found in records_by_stage:
         _check_vocabulary(found, vocabulary)
     processes.agree(lambda: pipeline.check_room(records_by_stage), ValueError)
+
     programs = _programs(config, vocabulary, mesh, records_by_stage)
     plan = programs.plan
     _warn_of_few_steps(plan, config.schedule, records_by_stage)
 
-    abstract, interval = _shapes(plan, mesh), _zero_interval(plan)
-    restored = _restored(config, workdir, vocabulary, abstract, interval)
+    abstract_state, interval = _shapes(plan, mesh), _zero_interval(plan)
+    restored = _restored(config, workdir, vocabulary, abstract_state, interval)
     if restored is not None:
         tree = dict(restored.tree)
         interval = tree.pop(checkpoint.INTERVAL)
@@ -166,7 +167,7 @@ def _build_run(config, workdir, mesh, records_by_stage) -> Run:
             programs.of_stage(config, stage, found)
             for stage, found in zip(plan.stages, records_by_stage)
         ),
-        abstract=abstract,
+        abstract_state=abstract_state,
         restored=restored is not None,
         environment=provenance.of_this_start(),
         state=state,
@@ -186,13 +187,13 @@ def _shapes(plan, mesh) -> train_step.TrainState:
     return trees.shapes_at(plan.state_shapes, where)
 
 
-def _restored(config, workdir, vocabulary, abstract, interval):
+def _restored(config, workdir, vocabulary, abstract_state, interval):
     """The newest good checkpoint of this workdir; None if it has none.
 
     Raises ConfigError if it was trained with another vocabulary.
     """
     with saved_state.checkpoints_of(config.checkpoint, workdir) as saved:
-        like = saved_state.tree_of(abstract, trees.shapes_like(interval))
+        like = saved_state.tree_of(abstract_state, trees.shapes_like(interval))
         restored = saved.restore_latest(like)
     if restored is not None:
         starting_weights.check_vocabulary(restored.metadata, vocabulary, workdir)
@@ -235,7 +236,7 @@ class _Programs:
     init: Callable
     update: dict[int, Callable]  # jit itself handles another batch size
     evaluate: dict[int, Callable]
-    play: dict[int, Callable]
+    intermediates: dict[int, Callable]
 
     def of_stage(
         self, config: config_lib.Config, stage: stages.Stage, rows: records.Records
@@ -249,7 +250,7 @@ class _Programs:
             objective=self.plan.objectives[length],
             update=self.update[length],
             evaluator=plans.make_evaluator(config, self.plan, stage, self.evaluate[length]),
-            play=self.play[length],
+            intermediates=self.intermediates[length],
         )
 
 
@@ -287,8 +288,8 @@ def _programs(config, vocabulary, mesh, rows) -> _Programs:
         evaluate={
             length: plan.compile_evaluate(length, unigrams[length]) for length in plan.objectives
         },
-        play={
-            length: samples.compile_play(objective.placed(), plan.pad_id)
+        intermediates={
+            length: samples.compile_intermediates(objective.placed(), plan.pad_id)
             for length, objective in plan.objectives.items()
         },
     )
@@ -310,7 +311,7 @@ def _warn_of_few_steps(plan, schedule, rows):
                 " schedule.stages, or raise schedule.%s",
                 stages.describe(stage), stage.share, schedule.budget,
             )  # fmt: skip
-    if line := plan.peak_not_reached(counts and sum(counts)):
+    if line := plan.low_peak_warning(counts and sum(counts)):
         logging.warning("%s", line)
 
 
@@ -342,7 +343,7 @@ def _zero_interval(plan) -> metrics.Sums:
         "ids": jax.ShapeDtypeStruct(size, jnp.uint16),
         "marks": jax.ShapeDtypeStruct(size, jnp.uint8),
     }
-    update = plan.update(stage.sequence_length)
+    update = plan.make_update(stage.sequence_length)
     _, measured = jax.eval_shape(update, plan.state_shapes, lanes)
 
     def zeros():

@@ -49,7 +49,7 @@ _DONE = {"hash": "looking for duplicates", "build": "cutting rows"}  # the phase
 
 
 class ShareError(RuntimeError):
-    """This process cannot do its share; the others, which are at work, end with it. One line."""
+    """This process cannot do its share, so all processes end. The message is one line."""
 
 
 def lead(
@@ -98,24 +98,25 @@ def serve(settings: planning.DataSettings, root: str) -> None:
                     workers = stack.enter_context(worker_pool.Workers(cores))
                 continue
 
-            units = asked["units"]
-            mine = [
-                dataclasses.replace(
-                    tasks[name], heldout_below=bound, vocabulary=asked["vocabulary"]
-                )
-                for name, bound, owner in units
-                if owner == jax.process_index()
-            ]
-            results = {}
-            if mine:
-                done = _DONE[asked["do"]]
-                logging.info("%s: %d of %d units in this process", done, len(mine), len(units))
-                with _as_share(plan):
-                    _offer_stripes(mine)
-                    function = sent_units.elsewhere(_SHARED[asked["do"]])
-                    for task, result in workers.each(function, mine):
-                        results[task.name] = result
-            _exchange(results)
+            _exchange(_do_share(asked, plan, tasks, workers))
+
+
+def _do_share(asked, plan, tasks, workers):
+    """{name of a unit: result} of the units that process 0 has given to this process."""
+    mine = [
+        dataclasses.replace(tasks[name], heldout_below=bound, vocabulary=asked["vocabulary"])
+        for name, bound, owner in asked["units"]
+        if owner == jax.process_index()
+    ]
+    if not mine:
+        return {}
+
+    done = _DONE[asked["do"]]
+    logging.info("%s: %d of %d units in this process", done, len(mine), len(asked["units"]))
+    with _as_share(plan):
+        _offer_stripes(mine)
+        function = sent_units.elsewhere(_SHARED[asked["do"]])
+        return {task.name: result for task, result in workers.each(function, mine)}
 
 
 def shares(sizes: Sequence[int], cores: Sequence[int]) -> list[int]:
@@ -172,7 +173,7 @@ class _AllProcesses:
         self._own.kill()
 
     def followed(self, tasks: Sequence[planning.UnitTask]) -> Sequence[planning.UnitTask]:
-        """The share of process 0, which is as far as any other if all cores are alike."""
+        """The share of process 0, by whose progress that of all is judged."""
         return [task for task, owner in zip(tasks, self._owners(tasks)) if not owner]
 
     def each(
@@ -235,7 +236,7 @@ def _offer_stripes(tasks):
 
 
 def _withdraw_stripes(folder):
-    """Removes what that has left in the copy of a process; process 0 removes all units' files."""
+    """Removes the stripes from this process's copy; process 0 removes the files of all units."""
     if staging.address(folder):
         stripes.withdraw(os.path.join(folder, unit_files.UNITS))
 

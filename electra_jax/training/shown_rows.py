@@ -2,9 +2,9 @@
 """Held-out rows of a trained run with what its networks made of them, chosen to be shown.
 
 networks, held-out rows  ->  judged:  many rows, corrupted and judged; the run's report shows some
-workdir of a run         ->  of:      the first in the order of their judgements, and what is said
-                                      of all that were judged
-                         ->  page:    the same as the value of a notebook's cell
+a trained run            ->  of:      the best, the worst or the first of these rows, and a sentence
+                                      about all that were judged
+workdir of a run         ->  page:    the same, as a page that a notebook's cell shows
 """
 
 import os
@@ -66,8 +66,10 @@ def of(
     Returns (the chosen rows, a sentence about all that were judged; it is empty if nothing was
     replaced or judged).
     """
-    play = samples.compile_play(run.objective.placed(), run.vocabulary.pad_id)
-    examples = judged(play, run.params, run.vocabulary, run.records, max(rows, among), draw)
+    intermediates = samples.compile_intermediates(run.objective.placed(), run.vocabulary.pad_id)
+    examples = judged(
+        intermediates, run.params, run.vocabulary, run.records, max(rows, among), draw
+    )
     if order != "text":
         examples = ranking.ranked(examples, worst_first=order == "worst")
     shown = examples[:rows]
@@ -80,7 +82,7 @@ def of(
 
 
 def judged(
-    play: Callable[..., dict[str, jax.Array]],
+    intermediates: Callable[..., dict[str, jax.Array]],
     params: dict,
     vocabulary: vocabulary_lib.Vocabulary,
     records: records_lib.Records,
@@ -89,15 +91,15 @@ def judged(
 ) -> list[view.Example]:
     """The first `rows` held-out rows, corrupted and judged; fewer if there are no more.
 
-    `play` is from `samples.compile_play`. Equal weights and an equal `draw` give the same rows with
-    the same samples.
+    `intermediates` is from `samples.compile_intermediates`. Equal weights and an equal `draw` give
+    the same rows with the same samples.
     """
     examples: list[view.Example] = []
     key = streams.stream(jax.random.key(draw), "show")
     for _, ids_BL, marks_BL in run_data.heldout(records, rows):
         few = rows - len(examples)
         examples += samples.examples(
-            play,
+            intermediates,
             params,
             vocabulary,
             ids_BL[:few],

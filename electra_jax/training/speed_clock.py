@@ -19,7 +19,7 @@ class Lap(NamedTuple):
 
 
 class SpeedClock:
-    """Measures laps, and apart from them the first step, whose compilation is in no lap."""
+    """Measures laps, and separately the first step, because its compilation belongs to no lap."""
 
     def __init__(self, clock: budget.Clock, step: int, tokens: int):
         """Begins to measure at this step, after which so many tokens were seen."""
@@ -41,7 +41,7 @@ class SpeedClock:
         self._compile_seconds = time.monotonic() - self._compile_begun
 
     def first_step(self) -> tuple[float, float]:
-        """Returns (seconds until the first step was done, those of them that it was compiled)."""
+        """Returns (seconds until the first step was done, those of them spent compiling)."""
         return time.monotonic() - self._stage_begun, self._compile_seconds
 
     def restart(self, step: int, tokens: int) -> None:

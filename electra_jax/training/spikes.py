@@ -95,13 +95,13 @@ class StepChecks:
             )
 
 
-def go_back(run: runs.Run, saved: checkpoint_series.Checkpoints, spike: Dispatched) -> None:
+def go_back(run: runs.Run, checkpoints: checkpoint_series.Checkpoints, spike: Dispatched) -> None:
     """Sets the run to step and state of the newest good checkpoint; keeps its position in the rows.
 
     Raises TrainingError if the run has gone back to this checkpoint `ROLLBACKS` times already.
     """
-    like = saved_state.tree_of(run.abstract, trees.shapes_like(run.interval))
-    restored = saved.reread(like)
+    like = saved_state.tree_of(run.abstract_state, trees.shapes_like(run.interval))
+    restored = checkpoints.reread(like)
 
     again = sum(rollback["to"] == restored.step for rollback in run.rollbacks)
     if again >= ROLLBACKS:
@@ -114,16 +114,21 @@ def go_back(run: runs.Run, saved: checkpoint_series.Checkpoints, spike: Dispatch
     tree = dict(restored.tree)
     run.interval = tree.pop(checkpoint.INTERVAL)
     state = train_step.TrainState(**tree)
-    first = counters.to_int(jax.device_get(state.rows_seen))
-    low_high = counters.from_int(spike.last_row + 1)
+    first_skipped = counters.to_int(jax.device_get(state.rows_seen))
+    next_row = spike.last_row + 1
     if state.seconds is not None:  # lost time stays spent
         state = dataclasses.replace(state, seconds=run.state.seconds)
-    run.state = dataclasses.replace(state, rows_seen=trees.placed_like(state.rows_seen, low_high))
-    run.step, run.rows_seen = restored.step, spike.last_row + 1
+
+    rows_seen = trees.placed_like(state.rows_seen, counters.from_int(next_row))
+    run.state = dataclasses.replace(state, rows_seen=rows_seen)
+    run.step, run.rows_seen = restored.step, next_row
 
     rollback = {
-        "from": spike.step, "to": restored.step, "first_row": first, "last_row": spike.last_row
-    }  # fmt: skip
+        "from": spike.step,
+        "to": restored.step,
+        "first_row": first_skipped,
+        "last_row": spike.last_row,
+    }
     run.rollbacks = [*run.rollbacks, rollback]
     logging.warning("%s", describe(rollback))
 

@@ -3,9 +3,9 @@
 
     config, workdir -> record of the run's data, if any -> the rows, as far as they are there
 
-A run is known by the plan of its data: the settings, and the names, sizes and digests of its text.
-Until the text is prepared to its end, a later start of the run needs the same text again; then the
-run has its rows and needs no text, as every other run.
+Such a run is identified by the plan of its data: the settings, and the names, sizes and digests of
+its text. Until the text is prepared to its end, a later start needs the same text again. After that
+the run has all its rows and needs no text, like any other run.
 """
 
 import os

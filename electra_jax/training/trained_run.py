@@ -83,20 +83,17 @@ def open(
     steps = _steps_found(workdir, directory, step)
     config = _as_trained(config, workdir)
 
-    folders = []
     if with_rows:
-        prepared_data.check_folder(config.data)
-        data = prepared_data.RunData.of(config, workdir)
-        folders = prepared_data.folders(data)
-        run_data.check_rows(data, folders)
+        folders = _checked_folders(config, workdir)
         vocabulary = vocabulary_lib.load(os.path.join(folders[0], records.VOCABULARY))
     else:
-        vocabulary = _vocabulary(config, workdir, directory)
+        folders, vocabulary = [], _vocabulary(config, workdir, directory)
 
     # Only a generator that samples by frequency needs frequencies, and without rows nothing is
     # sampled.
     records_by_stage = [_rows(config, folder) for folder in folders]
     unigrams = {found.manifest.sequence_length: found.unigram()[0] for found in records_by_stage}
+
     if evaluates:
         mesh = plans.make_mesh(config, evaluates=True)
     else:  # the kernels of accelerators cannot be divided without the mesh of a step
@@ -161,6 +158,15 @@ def _steps_found(workdir, directory, step):
             f"no checkpoint of step {step} in {directory}; there are {', '.join(map(str, found))}"
         )
     return found
+
+
+def _checked_folders(config, workdir):
+    """One folder of rows per stage. Raises ConfigError if they are not those of the training."""
+    prepared_data.check_folder(config.data)
+    data = prepared_data.RunData.of(config, workdir)
+    folders = prepared_data.folders(data)
+    run_data.check_rows(data, folders)
+    return folders
 
 
 def _vocabulary(config, workdir, directory):

@@ -169,8 +169,12 @@ def test_blockwise_agrees_with_einsum_on_every_real_token_and_drops_the_same(
 
 def test_what_drops_nothing_gets_the_blocks_that_were_fastest():
     fastest = blockwise_attention.Blocks(stages=2), blockwise_attention.Blocks()
-    assert blockwise_attention.fitting(128, 0) == blockwise_attention.fitting(128, 8) == fastest
-    assert blockwise_attention.fitting(128, 32) != fastest
+    assert (
+        blockwise_attention.fastest_blocks(128, 0)
+        == blockwise_attention.fastest_blocks(128, 8)
+        == fastest
+    )
+    assert blockwise_attention.fastest_blocks(128, 32) != fastest
 
 
 def test_rows_with_more_pairs_than_triton_counts_go_in_parts(interpreted, monkeypatch):

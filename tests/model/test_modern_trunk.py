@@ -193,9 +193,9 @@ def test_only_the_distance_of_two_tokens_counts():
 def test_places_restart_with_each_document():
     documents_BL = jnp.array([[1, 1, 1, 2, 2, 0], [0, 0, 0, 0, 0, 0], [1, 2, 3, 3, 3, 3]])
     expected = [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 4, 5], [0, 0, 0, 1, 2, 3]]
-    assert batch_lib.restarted(documents_BL).tolist() == expected
+    assert batch_lib.positions_in_documents(documents_BL).tolist() == expected
     batch = odd.batch()
-    found_BL = batch_lib.restarted(batch.documents_BL)
+    found_BL = batch_lib.positions_in_documents(batch.documents_BL)
     assert (found_BL == batch.positions_BL)[batch.real_BL].all()
 
 

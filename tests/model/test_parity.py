@@ -40,7 +40,9 @@ def test_the_whole_gradient_agrees(shape):
             sums, _ = objective.loss(params, batch, keys, knobs)
             return objective.total({term: sums[term] / denominators[term] for term in sums})
 
-        return jax.value_and_grad(total)(params), objective.play(params, batch, keys, knobs)
+        return jax.value_and_grad(total)(params), objective.intermediates(
+            params, batch, keys, knobs
+        )
 
     (loss, ours), played = jax.device_get(gradients(params))
     generator, discriminator = hugging_face.models(config, params)

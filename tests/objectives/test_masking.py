@@ -41,7 +41,7 @@ def chosen(slots, used=None, masked=None):
     ("rate", "length", "expected"), [(0.15, 128, 19), (0.15, 512, 79), (0.25, 512, 130)]
 )
 def test_slots_are_those_of_the_reference(rate, length, expected):
-    assert masking.slots(rate, length) == expected
+    assert masking.max_slots(rate, length) == expected
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_every_length_has_exactly_its_share_of_slots(percent, length, by_eye):
     places, tokens = np.arange(length), np.arange(length + 1)
     real_BL = places < tokens[:, None]
     candidates_BL = real_BL & (places > 0) & (places < tokens[:, None] - 1)
-    n = masking.slots(percent / 100, length)
+    n = masking.max_slots(percent / 100, length)
     count_B = count(jnp.array(candidates_BL), jnp.array(real_BL), percent / 100, n)
     share_B = np.maximum(1, np.round(np.float32(percent / 100) * tokens.astype(np.float32)))
     assert count_B.tolist() == np.minimum(share_B, np.maximum(0, tokens - 2)).tolist()

@@ -177,7 +177,7 @@ def test_every_objective_has_its_settings_listed():
 def test_electra_15_hears_the_discriminator_at_the_slots_alone():
     objective, batch = make("masked_token_detection"), odd.batch()
     params = weights(objective)
-    detected = odd.jit(objective.play)(params, batch, keys(batch), objective.knobs(0.0))
+    detected = odd.jit(objective.intermediates)(params, batch, keys(batch), objective.knobs(0.0))
     loss_mask_BL = objective.disc_loss_mask(batch, detected)
     slots = {
         (row, int(slot))
@@ -196,7 +196,9 @@ def test_bert_sees_mask_and_replace_mlm_never_does():
     batch = odd.batch()
     for name in ("masked_lm", "replace_mlm", "all_tokens_mlm"):
         objective = make(name)
-        made = odd.jit(objective.play)(weights(objective), batch, keys(batch), objective.knobs(0.0))
+        made = odd.jit(objective.intermediates)(
+            weights(objective), batch, keys(batch), objective.knobs(0.0)
+        )
         assert (made.corrupted_BL == odd.MASK).any() == (name == "masked_lm")
 
 
@@ -205,7 +207,7 @@ def test_where_no_network_is_shown_mask_nothing_is_said_to_be_masked(name):
     """`show` goes by it."""
     batch, objective = odd.batch(), make(name)
     params = weights(objective)
-    made = odd.jit(objective.play)(params, batch, keys(batch), objective.knobs(0.0))
+    made = odd.jit(objective.intermediates)(params, batch, keys(batch), objective.knobs(0.0))
     assert made.chosen.used_BN.any()
     assert not made.chosen.masked_BN.any() and not made.chosen.random_BN.any()
     assert (made.masked_BL == batch.ids_BL).all()
@@ -375,7 +377,7 @@ def test_the_policy_gradient_is_advantage_times_the_gradient_of_the_log_probabil
     objective, batch = make("adversarial_generator"), odd.batch()
     params, knobs = weights(objective), objective.knobs(0.0)
     config = objective.networks
-    detected = objective.play(params, batch, keys(batch), knobs)
+    detected = objective.intermediates(params, batch, keys(batch), knobs)
     losses_BL = replaced_token_detection.detection_loss(detected)
     used_BN = detected.chosen.used_BN
     baseline_BN = networks.gate(params["generator"]["baseline"], detected.vectors_BNE)
@@ -484,7 +486,7 @@ def test_the_logit_is_energy_plus_noise_plus_odds(towers):
     objective, params, vectors = towers
     batch, knobs = odd.batch(), objective.knobs(0.0)
     keys_ = streams.keys(KEY, 0, batch.row_B, dropout=False)
-    detected = odd.jit(objective.play)(params, batch, keys_, knobs)
+    detected = odd.jit(objective.intermediates)(params, batch, keys_, knobs)
     noised = dataclasses.replace(batch, ids_BL=detected.corrupted_BL)
     energy_BL = networks.discriminate(objective.networks, params, noised)
     token_VE, bias_V = networks.generator_table(objective.networks, params)

@@ -52,7 +52,7 @@ def one_answer(params, logit):
 
 
 def evaluated(objective, params, batch):
-    key = jax.random.key(evaluation.KEY)
+    key = jax.random.key(evaluation.SEED)
     keys = streams.keys(key, 0, batch.row_B, dropout=False)
     probe = unigram_probe.of(key, batch.row_B, WEIGHTS_V)
     return objective.evaluate(params, batch, keys, objective.knobs(1.0), probe)
@@ -97,7 +97,7 @@ def judged_slots(sure):
     replaced, judged = np.arange(100) < 12, np.arange(100) < 15
     logits = jnp.asarray(np.where(replaced, sure, -sure) + np.log(12 / 3), jnp.float32)
     losses = jax.nn.softplus(jnp.where(replaced, -logits, logits))
-    sums = measuring.detected(*map(jnp.asarray, (losses, logits, replaced, judged)))
+    sums = measuring.discriminator_sums(*map(jnp.asarray, (losses, logits, replaced, judged)))
     rates = {"replaced_rate": metrics.pair(jnp.asarray(replaced), jnp.ones(100))}
     return metrics.compute(jax.device_get(sums | rates))
 

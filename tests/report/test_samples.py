@@ -25,8 +25,8 @@ def rows(kind, **changes):
     objective = odd.objective(kind, **changes)
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)))
     ids_BL, marks_BL = odd.IDS_BL, odd.MARKS_BL
-    play = samples.compile_play(objective, odd.PAD)
-    return samples.examples(play, params, Words(), ids_BL, marks_BL, jax.random.key(1))
+    intermediates = samples.compile_intermediates(objective, odd.PAD)
+    return samples.examples(intermediates, params, Words(), ids_BL, marks_BL, jax.random.key(1))
 
 
 def others(found):

@@ -191,9 +191,9 @@ def test_muon_takes_each_layer_as_one_matrix_and_adam_the_rest():
 
 
 def test_muon_takes_these_arrays_of_the_networks_and_no_others():
-    taken = {path for path in odd.flat(jax.eval_shape(odd.weights)) if optimizer.matrix(path)}
-    assert optimizer.matrix("encoder/feed_forward/gate/kernel") == ((1,), (2,))  # of GeGLU
-    assert optimizer.matrix("encoder/projection/kernel") is None  # where both networks share it
+    taken = {path for path in odd.flat(jax.eval_shape(odd.weights)) if optimizer.matrix_axes(path)}
+    assert optimizer.matrix_axes("encoder/feed_forward/gate/kernel") == ((1,), (2,))  # of GeGLU
+    assert optimizer.matrix_axes("encoder/projection/kernel") is None  # a shared trunk
     assert taken == {
         f"{network}/encoder/{name}/kernel"
         for network in ("generator", "discriminator")
@@ -204,8 +204,8 @@ def test_muon_takes_these_arrays_of_the_networks_and_no_others():
 
 def test_a_new_kernel_of_a_layer_asks_for_its_line():
     with pytest.raises(KeyError, match="no line of optimizer.MATRICES covers a/encoder/new/kernel"):
-        optimizer.matrix("a/encoder/new/kernel")
-    assert optimizer.matrix("encoder/feed_forward/in/kernel")  # one encoder for both networks
+        optimizer.matrix_axes("a/encoder/new/kernel")
+    assert optimizer.matrix_axes("encoder/feed_forward/in/kernel")  # one encoder for both networks
 
 
 def test_lamb_has_a_ratio_for_each_layer_of_a_kernel_and_for_every_other_array_that_decays():

@@ -221,7 +221,7 @@ def test_rates_and_clipping_have_something_to_act_on_unless_they_are_named(name,
         "optimizer.gen_learning_rate": any("generator" in names for names in networks),
         "optimizer.disc_learning_rate": any("discriminator" in names for names in networks),
         "optimizer.disc_muon_learning_rate": any(
-            optimizer.matrix(path) and optimizer.network(path, tables) == "discriminator"
+            optimizer.matrix_axes(path) and optimizer.network(path, tables) == "discriminator"
             for path in learns
         ),
         "optimizer.clip": any(len(names) == 2 for names in networks),

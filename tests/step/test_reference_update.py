@@ -126,7 +126,7 @@ def _play(objective, state, lanes):
     row_B = state.rows_seen[0] + jnp.arange(len(lanes["ids"]), dtype=jnp.uint32)
     batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, odd.PAD)
     keys = streams.keys(KEY, state.step, row_B, dropout=True)
-    return objective.play(state.params, batch, keys, objective.knobs(state.step))
+    return objective.intermediates(state.params, batch, keys, objective.knobs(state.step))
 
 
 def _moments(state):

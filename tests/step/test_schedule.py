@@ -130,7 +130,7 @@ def test_progress_counts_what_the_budget_says(budget, expected):
 
 def not_reached(steps=None, **changes):
     config = config_lib.parse(small_run("text:nowhere", "", **changes))
-    return plans.make_plan(config, synthetic.MadeUpVocabulary(64)).peak_not_reached(steps)
+    return plans.make_plan(config, synthetic.MadeUpVocabulary(64)).low_peak_warning(steps)
 
 
 def test_a_warmup_that_outlasts_the_run_is_told_with_the_rate_that_is_reached():

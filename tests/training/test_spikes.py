@@ -171,7 +171,7 @@ def test_what_was_saved_on_the_other_side_of_a_damaged_checkpoint_does_not_count
     def watched(self, spike):
         shutil.rmtree(tmp_path / "checkpoints" / "3", ignore_errors=True)
         go_back(self, spike)
-        back.append((self._run.step, self._saved_step, self._saved.time.complete))
+        back.append((self._run.step, self._saved_step, self._checkpoints.time.complete))
 
     monkeypatch.setattr(loop._Loop, "_go_back", watched)
     electra_jax.train(settings(text), tmp_path)
@@ -193,15 +193,20 @@ class Hand:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("every", [3, 1000])
 def test_minutes_that_were_given_up_at_the_very_end_are_not_trained_again(
-    text, tmp_path, monkeypatch
+    text, tmp_path, monkeypatch, every
 ):
     """The minute ends with step 5, which is a spike: back to step 3, where nothing was spent."""
     hand = Hand()
     monkeypatch.setattr(budget.Clock.__init__, "__defaults__", (0.0, lambda: hand.now))
-    minute = settings(text, schedule__budget="minutes", schedule__minutes=1.0)
+    minute = settings(
+        text, schedule__budget="minutes", schedule__minutes=1.0, evaluation__every=every
+    )
     final = electra_jax.train(minute, tmp_path, [hand])
     assert metadata.steps(f"{tmp_path}/checkpoints") == [0, 3]
+    evaluated = [row["step"] for row in rows(tmp_path) if row["kind"] == "eval"]
+    assert evaluated == [3]  # once, also if step 3 was evaluated before the spike
     assert electra_jax.train(minute, tmp_path, [hand]) == final
     log = (tmp_path / "log.txt").read_text()
     assert log.count("back to the state of step 3") == 1

@@ -125,7 +125,7 @@ def test_all_stages_have_one_vocabulary_and_the_same_documents_on_either_side(ru
 
 def test_slots_and_speed_follow_the_length(run):
     assert [stage.objective.slots for stage in run.stages] == [2, 2, 4]  # int(0.155 L)
-    assert masking.slots(0.15, 16) == 2 and masking.slots(0.15, 32) == 4
+    assert masking.max_slots(0.15, 16) == 2 and masking.max_slots(0.15, 32) == 4
     assert run.stages[0].update is run.stages[1].update is not run.stages[2].update
 
 
@@ -171,7 +171,7 @@ def test_a_checkpoint_is_looked_at_with_the_rows_that_come_next(text, finished, 
     run = trained_run.open(config, str(finished[0]), step)
     assert run.records.manifest.sequence_length == length
     assert (run.stage.sequence_length, run.stage.batch_size) == (length, size)
-    assert run.objective.slots == masking.slots(0.15, length)
+    assert run.objective.slots == masking.max_slots(0.15, length)
 
 
 @pytest.mark.parametrize("stopped", [1, 2, 3, 4, 5])  # inside each stage, and where one ends
@@ -349,7 +349,7 @@ def test_a_stage_that_rounds_up_to_the_end_takes_no_step_and_no_run_ends_with_it
     assert numbers == [0, 0, 0, 0, 1, 1]
 
     kinds = [stages.Stage(0.0, 32, 8), *(stages.Stage(*stage) for stage in found.stages)]
-    plan = types.SimpleNamespace(stages=kinds, peak_not_reached=lambda steps: "")
+    plan = types.SimpleNamespace(stages=kinds, low_peak_warning=lambda steps: "")
     runs._warn_of_few_steps(plan, found, [])
     said = "the stage of 16 rows of 16 tokens, which begins at a share of 0.9, takes no step"
     assert said in caplog.text

@@ -121,7 +121,10 @@ def test_the_next_run_like_it_takes_the_programs_and_another_does_not(text, tmp_
         runs.start(config_lib.parse(config), str(tmp_path / f"programs{number}"))
         for number, config in enumerate(configs)
     )
-    assert same.stage.update is first.stage.update and same.stage.play is first.stage.play
+    assert (
+        same.stage.update is first.stage.update
+        and same.stage.intermediates is first.stage.intermediates
+    )
     assert same.stage.evaluator == first.stage.evaluator
     assert other.stage.update is not first.stage.update
     assert (first.stage.batch_size, larger.stage.batch_size) == (8, 16)

@@ -32,7 +32,7 @@ KINDS = ("flip", "flip", "flip", "flip", "cut", "empty", "delete", "folder", "ot
 workdir, scratch, cases = sys.argv[1:]
 config = config_lib.parse(json.loads((pathlib.Path(workdir) / "config.json").read_text()))
 run = runs.start(config, workdir)
-like = saved_state.tree_of(run.abstract, trees.shapes_like(run.interval))
+like = saved_state.tree_of(run.abstract_state, trees.shapes_like(run.interval))
 
 directory = pathlib.Path(scratch) / "checkpoints"
 before, newest = metadata.steps(os.path.join(workdir, "checkpoints"))[-2:]

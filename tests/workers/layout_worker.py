@@ -47,7 +47,7 @@ def decide(params, lanes, step):
     row_B = step * rows + jax.numpy.arange(rows, dtype=jax.numpy.uint32)
     batch = batch_lib.from_lanes(lanes["ids"], lanes["marks"], row_B, run.vocabulary.pad_id)
     keys = streams.keys(jax.random.key(0), step, row_B, dropout=True)
-    played = run.stage.objective.play(params, batch, keys, run.stage.objective.knobs(step))
+    played = run.stage.objective.intermediates(params, batch, keys, run.stage.objective.knobs(step))
     return {
         "ids": batch.ids_BL,
         "slots": played.chosen.slots_BN,
@@ -65,11 +65,11 @@ class Shown(Exception):
 def shown_on():
     """On how many devices the weights lie with which rows are shown."""
 
-    def play(params, *_):
+    def intermediates(params, *_):
         raise Shown(max(len(leaf.devices()) for leaf in jax.tree.leaves(params)))
 
     try:
-        shown_rows.judged(play, run.state.evaluated, run.vocabulary, run.stage.records, 8)
+        shown_rows.judged(intermediates, run.state.evaluated, run.vocabulary, run.stage.records, 8)
     except Shown as found:
         return found.args[0]
 
