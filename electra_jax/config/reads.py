@@ -109,11 +109,11 @@ ONLY_WITH = {  # path -> (why it may have no effect, whether it has one in a con
         lambda c: bool(c.init.from_) and c.model.positions == "learned",
     ),
     "model.dropout": (
-        "it needs model.dropout_bits=32, since 8 bits a decision make it 0",
+        "it needs model.dropout_bits=32, since 8 bits per decision make it 0",
         lambda c: _drops(c.model.dropout, c.model.dropout_bits),
     ),
     "model.attention_dropout": (
-        "it needs model.dropout_bits=32, since 8 bits a decision make it 0",
+        "it needs model.dropout_bits=32, since 8 bits per decision make it 0",
         lambda c: _drops(c.model.attention_dropout, c.model.dropout_bits),
     ),
     "logging.profile": (
