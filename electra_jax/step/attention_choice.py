@@ -53,7 +53,7 @@ def _kernel_refused(config, way, length, platform, triton):
     model = config.model
     networks = [model.discriminator]
     if "model.generator" in config_lib.READS[config.objective.name]:
-        networks.append(model.generator)
+        networks = [model.generator, model.discriminator]
 
     shapes = [(network.heads, network.width // network.heads) for network in networks]
     return attention.refused(way, platform, length, shapes, model.dropout_bits, triton)

@@ -38,7 +38,8 @@ def test_a_plan_without_a_mesh_has_shapes_and_no_places():
         128,
         made.networks.embedding_size,
     )
-    for part in (lambda: made.state_shardings, lambda: made.update(made.stages[0].sequence_length)):
+    length = made.stages[0].sequence_length
+    for part in (lambda: made.state_shardings, lambda: made.make_update(length)):
         with pytest.raises(ValueError, match="this plan was made without a mesh"):
             part()
 
