@@ -111,7 +111,7 @@ def test_a_copy_of_a_run_counts_once(tmp_path):
     more = load(original, str(copy), workdir(tmp_path, "other", [4.0], seed=1))
     assert more.groups[0].title.endswith(", 2 seeds, one of them twice")
     assert comparison.final(more.groups[0], "gen_masked_loss") == means.Mean(3.0, 1.0, 2)
-    assert len(comparison_curves.panels(more, "step")[0].lines) == 3  # two runs and their mean
+    assert len(comparison_curves.panels(more, "step")[0].curves) == 3  # two runs and their mean
 
 
 def test_names_and_folders_part_no_group(tmp_path):
@@ -196,7 +196,7 @@ def test_a_run_that_has_hardly_begun_does_not_end_the_mean_of_its_group(tmp_path
         one for one in comparison_curves.panels(load(*whole, begun), "step")
         if one.name == "gen_masked_loss"
     ]  # fmt: skip
-    (mean,) = [line for line in panel.lines if line.look == "mean"]
+    (mean,) = [curve for curve in panel.curves if curve.look == "mean"]
     assert list(mean.x) == [10, 20, 30] and list(mean.y) == [4.0, 3.0, 1.5]
 
 
@@ -313,9 +313,9 @@ def test_the_console_holds_means_baselines_and_verdicts(six):
 def test_a_mean_curve_is_drawn_where_the_seeds_report_together(six):
     drawn = comparison_curves.panels(load(*six), "tokens_seen")
     panels = {panel.title: panel for panel in drawn}
-    lines = panels["Generator loss"].lines
-    means = [line for line in lines if line.look == "mean"]
-    assert len(lines) == 8 and len(means) == 2
+    curves = panels["Generator loss"].curves
+    means = [curve for curve in curves if curve.look == "mean"]
+    assert len(curves) == 8 and len(means) == 2
     assert means[0].x.tolist() == [100, 200] and means[0].y.tolist() == [9, 2]
     assert means[1].error.tolist() == pytest.approx([0, 2 / math.sqrt(3)])
     assert panels["Generator loss"].baseline == 6.0
