@@ -63,7 +63,7 @@ def open_whole(folder: str) -> streaming.StreamedRecords:
     """Opens a folder that is prepared to its end and has its plan."""
     manifest = streaming.read_plan(folder)
     units = streaming.Units.of_whole(folder, manifest.sources[0].counts["units"])
-    return streaming.StreamedRecords(folder, manifest, units, there=staging.sizes(folder))
+    return streaming.StreamedRecords(folder, manifest, units, bucket_sizes=staging.sizes(folder))
 
 
 def keep_plan(plan: planning.DataPlan) -> None:

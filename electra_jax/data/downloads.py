@@ -78,7 +78,7 @@ def so_far(tasks: Sequence[planning.UnitTask], workers: executors.Executor) -> C
 
     It is always '' if the tasks are done on other machines.
     """
-    units = [task.unit for task in workers.followed(tasks)] if workers.here else []
+    units = [task.unit for task in workers.followed(tasks)] if workers.is_local else []
     found = Downloads(unit.file for unit in units if isinstance(unit, text.FetchedUnit))
 
     def summary():

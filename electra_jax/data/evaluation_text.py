@@ -101,27 +101,7 @@ def read(
     counts: collections.Counter = collections.Counter()
     documents = _Documents(settings, limit, counts)
     rows = _Rows(segments.Layout.of(vocabulary, settings.sequence_length))
-    counts_V, reported = np.zeros(vocabulary.size, np.int64), time.monotonic()
-
-    for number, unit in enumerate(text.units(source)):
-        if line := downloads.about_to_come(unit):
-            progress(f"{source.name}: {line}")
-
-        cutter = _cutter(settings, number)
-        for batch in tokenising.batches(documents.of(unit)):
-            encoded = [found[2:] for found in tokenising.encode(batch, vocabulary)]
-            for ids, line_lengths in encoded:
-                rows.add(cutter.add(ids, line_lengths))
-            every = np.concatenate([ids for ids, _ in encoded])
-            counts_V += np.bincount(every, minlength=vocabulary.size)
-
-            if time.monotonic() - reported > _PROGRESS_SECONDS:
-                reported = time.monotonic()
-                progress(f"{source.name}: {documents.characters:,} characters read")
-
-        rows.add(cutter.close())
-        if documents.full:
-            break
+    counts_V = _cut_rows(source, settings, vocabulary, documents, rows, progress)
 
     if not counts_V.any():
         _refuse_empty(source, documents, limit)
@@ -143,6 +123,31 @@ def read(
         whole=not documents.full,
         sha256=documents.digest.hexdigest(),
     )
+
+
+def _cut_rows(source, settings, vocabulary, documents, rows, progress):
+    """Cuts `documents` into `rows`; returns how often each id occurs, [V]."""
+    counts_V, reported = np.zeros(vocabulary.size, np.int64), time.monotonic()
+    for number, unit in enumerate(text.units(source)):
+        if line := downloads.about_to_come(unit):
+            progress(f"{source.name}: {line}")
+
+        cutter = _cutter(settings, number)
+        for batch in tokenising.batches(documents.of(unit)):
+            encoded = [found[2:] for found in tokenising.encode(batch, vocabulary)]
+            for ids, line_lengths in encoded:
+                rows.add(cutter.add(ids, line_lengths))
+            every = np.concatenate([ids for ids, _ in encoded])
+            counts_V += np.bincount(every, minlength=vocabulary.size)
+
+            if time.monotonic() - reported > _PROGRESS_SECONDS:
+                reported = time.monotonic()
+                progress(f"{source.name}: {documents.characters:,} characters read")
+
+        rows.add(cutter.close())
+        if documents.full:
+            break
+    return counts_V
 
 
 def _cutter(settings, number):

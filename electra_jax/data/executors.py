@@ -20,7 +20,7 @@ class Executor(Protocol):
     """Runs functions on tasks, in other processes if it has some; a context manager."""
 
     count: int  # cores that work
-    here: bool  # whether the tasks of `followed` are done on this machine
+    is_local: bool  # whether the tasks of `followed` are done on this machine
 
     @property
     def characters(self) -> int:

@@ -282,7 +282,7 @@ def _warnings_of_units(tasks, results, manifest):
 
 def _finished(folder, function):
     """A function of unit_files.py that knows which files are in the bucket now, if in any."""
-    return functools.partial(function, there=staging.sizes(folder))
+    return functools.partial(function, bucket_sizes=staging.sizes(folder))
 
 
 def _make_ready(folder):

@@ -83,7 +83,7 @@ class RayWorkers:
         same time on the whole cluster; 0 means one per CPU that Ray counts.
     """
 
-    here = False
+    is_local = False
 
     def __init__(self, address: str, plan: planning.DataPlan):
         self._address, self._plan = address, plan

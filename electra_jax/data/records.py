@@ -186,18 +186,18 @@ class Records:
         self,
         directory: str,
         manifest: Manifest,
-        there: Mapping[str, int] = types.MappingProxyType({}),
+        bucket_sizes: Mapping[str, int] = types.MappingProxyType({}),
     ):
         """Opens nothing yet.
 
         Args:
           directory: the folder.
           manifest: of the folder.
-          there: bytes of its files that are in a bucket, by their paths in the folder.
+          bucket_sizes: bytes of its files that are in a bucket, by their paths in the folder.
         """
         self.directory = directory
         self.manifest = manifest
-        self.there = there  # what is in a bucket comes when it is needed
+        self.bucket_sizes = bucket_sizes  # these files are fetched when they are first needed
         self._most_maps = _most_maps(len(manifest.sources))
         self._maps: dict[tuple[str, int, int], tuple[np.ndarray, np.ndarray]] = {}
         self._checked: set[tuple[str, int, int]] = set()  # shards whose checksums were right
@@ -382,20 +382,22 @@ def open(directory: str) -> Records:  # noqa: A001 - reads as records.open
     altered.
     """
     manifest = read_manifest(directory)
-    there = staging.sizes(directory)
+    bucket_sizes = staging.sizes(directory)
     for split, shard in _shards(manifest):
         for lane, dtype in manifest.lanes.items():
             path = _lane_path(directory, split, shard.name, lane)
             expected = shard_bytes(shard.rows, manifest.sequence_length, dtype)
             # What is in the bucket in its full size is fetched when it is needed.
-            if there.get(os.path.relpath(path, directory)) != expected or os.path.exists(path):
+            if bucket_sizes.get(os.path.relpath(path, directory)) != expected or os.path.exists(
+                path
+            ):
                 check_size(path, expected)
 
     unigram = os.path.join(directory, UNIGRAM)
     if not os.path.exists(unigram):
         raise ValueError(f"{unigram} is missing; run prepare again")
 
-    return Records(directory, manifest, there)
+    return Records(directory, manifest, bucket_sizes)
 
 
 def fetch(directory: str) -> None:
@@ -489,18 +491,18 @@ def shards_are_whole(
     shards: tuple[Shard, ...],
     length: int,
     lanes: Mapping[str, str],
-    there: Mapping[str, int] = types.MappingProxyType({}),
+    bucket_sizes: Mapping[str, int] = types.MappingProxyType({}),
 ) -> bool:
     """True if every file of the shards exists and has the expected size.
 
-    `there` has the bytes of files that are in a bucket, by their paths in the folder.
+    `bucket_sizes` has the bytes of files that are in a bucket, by their paths in the folder.
     """
     try:
         for shard in shards:
             for lane, dtype in lanes.items():
                 path = _lane_path(directory, split, shard.name, lane)
                 expected = shard_bytes(shard.rows, length, dtype)
-                if there.get(os.path.relpath(path, directory)) != expected:
+                if bucket_sizes.get(os.path.relpath(path, directory)) != expected:
                     check_size(path, expected)
     except ValueError:
         return False

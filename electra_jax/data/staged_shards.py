@@ -46,7 +46,7 @@ class StagedShards:
 
     def move(self, order: ShardLookup, first_row: int, count: int) -> None:
         """Does what rows `first_row` to `first_row + count - 1`, which are taken now, ask for."""
-        if not self._rows.there:
+        if not self._rows.bucket_sizes:
             return
 
         end_row = first_row + count
@@ -96,7 +96,7 @@ def check_room(rows_by_stage: Collection[records.Records], group: int) -> None:
       rows_by_stage: the rows of each stage of a run.
       group: as in `room`.
     """
-    in_bucket = list({rows.directory: rows for rows in rows_by_stage if rows.there}.values())
+    in_bucket = list({rows.directory: rows for rows in rows_by_stage if rows.bucket_sizes}.values())
     if not in_bucket:
         return
 
@@ -116,8 +116,8 @@ def _in_bucket(rows, source):
     found = {}
     for shard in range(len(rows.shard_rows("train", source))):
         files = rows.shard_files("train", source, shard)
-        there = (rows.there.get(os.path.relpath(path, rows.directory)) for path in files)
-        if list(there) == list(files.values()):
+        sizes = (rows.bucket_sizes.get(os.path.relpath(path, rows.directory)) for path in files)
+        if list(sizes) == list(files.values()):
             found[shard] = list(files)
     return found
 

@@ -135,7 +135,7 @@ class Units:
         """Returns {split: shards} of a unit; waits until it has been prepared.
 
         Raises PreparationError if it will not come, and Closed once `is_closed()` is true. Whoever
-        makes it true must call `look_again` afterwards.
+        makes it true must call `wake` afterwards.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._shards[unit] or self._error or is_closed())
@@ -152,7 +152,7 @@ class Units:
                 return None
             return sum(shard.rows for found in self._shards if found for shard in found["train"])
 
-    def look_again(self) -> None:
+    def wake(self) -> None:
         """Makes all waiting threads look whether they are closed."""
         with self._changed:
             self._changed.notify_all()
@@ -170,7 +170,7 @@ class StreamedRecords(records.Records):
         manifest: records.Manifest,
         units: Units,
         close: Callable[[], None] = lambda: None,
-        there: Mapping[str, int] = types.MappingProxyType({}),
+        bucket_sizes: Mapping[str, int] = types.MappingProxyType({}),
     ):
         """Waits until the first group is prepared.
 
@@ -179,12 +179,12 @@ class StreamedRecords(records.Records):
           manifest: its plan.
           units: the shards of its units.
           close: called by `close`; ends the preparation.
-          there: bytes of its files that are in a bucket, once all text is prepared.
+          bucket_sizes: bytes of its files that are in a bucket, once all text is prepared.
 
         Raises PreparationError if the first group cannot be prepared, has no training row or has
         no held-out row.
         """
-        super().__init__(directory, manifest, there)
+        super().__init__(directory, manifest, bucket_sizes)
         self._units, self._close = units, close
         self.order = units_in_order(manifest)
         self._shards: dict[str, list[records.Shard]] = {split: [] for split in records.SPLITS}
@@ -202,11 +202,11 @@ class StreamedRecords(records.Records):
     def close(self) -> None:
         """Ends the preparation of rows that are still missing."""
         self._close()
-        self._units.look_again()
+        self._units.wake()
 
-    def look_again(self) -> None:
+    def wake(self) -> None:
         """Makes all threads that wait for rows look whether they are closed."""
-        self._units.look_again()
+        self._units.wake()
 
     def grow(self, units: int, is_closed: Callable[[], bool] = lambda: False) -> np.ndarray:
         """Waits for the first units of the order; returns where their rows end [1 + units].
@@ -296,7 +296,7 @@ class StreamedOrder:
     def close(self) -> None:
         """Ends a `take` that waits in another thread."""
         self._closed = True
-        self._rows.look_again()
+        self._rows.wake()
 
     def spans(self, first_row: int, end_row: int) -> dict[int, tuple[int, int]]:
         """The rows from the first to the end, which are all of one source."""

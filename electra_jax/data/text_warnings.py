@@ -15,13 +15,14 @@ from typing import Any
 
 from electra_jax.data import planning, records, text, text_files
 
-LONGEST = 5_000_000  # characters that the documents of a file may have on average
-PADDING = 0.5  # of the places of training rows; less is no waste
-FEWEST_ROWS = 1_000  # text of fewer is only a trial
-FEWEST_HELD_OUT = 1_000  # tokens; as above
-HELD_OUT = 0.05  # of a source's tokens; less is no loss
-FEW_PAIRS = 0.1  # of the rows that might have two segments
-TIMES = 3  # the share that was asked for; a few dozen documents may well come to twice of it
+MAX_MEAN_CHARACTERS = 5_000_000  # characters that the documents of a file may have on average
+MAX_PADDING_SHARE = 0.5  # of the places of training rows; less is no waste
+MIN_ROWS = 1_000  # text of fewer is only a trial
+MIN_HELD_OUT_TOKENS = 1_000  # as above
+HARMLESS_HELD_OUT_SHARE = 0.05  # of a source's tokens; less is no loss
+MIN_PAIRS_SHARE = 0.1  # of the rows that might have two segments
+# Times the share that was asked for; a few dozen documents may well come to twice of it.
+MAX_TIMES_ASKED = 3
 _FOUND = ("documents", "duplicates", "skipped_short", "empty")  # counts of documents, kept or not
 
 
@@ -42,7 +43,8 @@ def too_long(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, 
     wrong = [
         (found["characters"], documents, name)
         for name, found in counts.items()
-        if found["characters"] > LONGEST * (documents := sum(found[kind] for kind in _FOUND))
+        if found["characters"]
+        > MAX_MEAN_CHARACTERS * (documents := sum(found[kind] for kind in _FOUND))
     ]
     if not wrong:
         return ""
@@ -82,7 +84,7 @@ def too_short(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str,
         tokens, count = found["tokens"] + found["heldout_tokens"], len(files[number])
         share = found["padding"] / max(1, found["rows"] * length)
         long = lines_are_documents or (count > 1 and tokens > length * count)
-        if share > PADDING and found["rows"] >= FEWEST_ROWS and long:
+        if share > MAX_PADDING_SHARE and found["rows"] >= MIN_ROWS and long:
             wrong.append((share, number, tokens / found["documents"]))
     if not wrong:
         return ""
@@ -113,8 +115,8 @@ def much_held_out(manifest: records.Manifest) -> str:
     many = [
         source
         for source in manifest.sources
-        if source.counts["heldout_tokens"] >= FEWEST_HELD_OUT
-        and _share_held_out(source) > max(HELD_OUT, TIMES * asked)
+        if source.counts["heldout_tokens"] >= MIN_HELD_OUT_TOKENS
+        and _share_held_out(source) > max(HARMLESS_HELD_OUT_SHARE, MAX_TIMES_ASKED * asked)
     ]
     if not many:
         return ""
@@ -138,8 +140,8 @@ def few_second_segments(manifest: records.Manifest) -> str:
     """
     settings, found = manifest.settings, manifest.two_segment_fraction
     asked = 1 - settings["single_segment_rate"]
-    is_trial = manifest.totals["rows"] < FEWEST_ROWS
-    if settings["rows"] != "pairs" or is_trial or found >= FEW_PAIRS * asked:
+    is_trial = manifest.totals["rows"] < MIN_ROWS
+    if settings["rows"] != "pairs" or is_trial or found >= MIN_PAIRS_SHARE * asked:
         return ""
 
     return (

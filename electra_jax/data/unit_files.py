@@ -96,19 +96,21 @@ def _without(documents, duplicates, counts):
             yield document
 
 
-def finished(task: planning.UnitTask, there: Mapping[str, int] = _NOTHING) -> dict[str, Any] | None:
+def finished(
+    task: planning.UnitTask, bucket_sizes: Mapping[str, int] = _NOTHING
+) -> dict[str, Any] | None:
     """The content of the unit's .json file, or None if the unit must be built (again).
 
     It must be built again if it was made with another vocabulary or another bound for held-out
-    documents, or if one of its files is missing or has the wrong size. `there` has the bytes of
-    files that are in a bucket, by their paths in the prepared folder.
+    documents, or if one of its files is missing or has the wrong size. `bucket_sizes` has the bytes
+    of files that are in a bucket, by their paths in the prepared folder.
     """
-    result = finished_with_any_bound(task, there)
+    result = finished_with_any_bound(task, bucket_sizes)
     return result if result and result["heldout_below"] == task.heldout_below else None
 
 
 def finished_with_any_bound(
-    task: planning.UnitTask, there: Mapping[str, int] = _NOTHING
+    task: planning.UnitTask, bucket_sizes: Mapping[str, int] = _NOTHING
 ) -> dict[str, Any] | None:
     """The same as `finished`, but whichever bound for held-out documents the unit was made with."""
     try:
@@ -120,7 +122,7 @@ def finished_with_any_bound(
     same = result["vocabulary"] == task.vocabulary
     whole = os.path.exists(unit_path(task, ".unigram.npy")) and all(
         records.shards_are_whole(
-            task.folder, split, found, task.settings.sequence_length, result["lanes"], there
+            task.folder, split, found, task.settings.sequence_length, result["lanes"], bucket_sizes
         )
         for split, found in shards_of(result).items()
     )

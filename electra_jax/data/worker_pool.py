@@ -37,7 +37,7 @@ class Workers:
       always_spawn: whether to use a process even for a single worker or a single task.
     """
 
-    here = True
+    is_local = True
 
     def __init__(self, workers: int, always_spawn: bool = False):
         self._apart = always_spawn

@@ -84,7 +84,7 @@ class Held:
         """Returns whether another process owns the lock now, as far as is known."""
         return not self._generation
 
-    def look_again(self) -> None:
+    def renew_if_old(self) -> None:
         """Gives a sign of life if the last one is too old to rely on.
 
         The thread slept as long as the machine did: a run that was suspended asks before it writes.

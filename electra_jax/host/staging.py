@@ -300,7 +300,7 @@ class _Copy:
         if not self._writes:
             return
         if self.held is not None:
-            self.held.look_again()
+            self.held.renew_if_old()
             if self.held.is_lost():
                 self._writes = False
                 self.held.refuse()

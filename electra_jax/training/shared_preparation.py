@@ -135,7 +135,7 @@ def shares(sizes: Sequence[int], cores: Sequence[int]) -> list[int]:
 class _AllProcesses:
     """Process 0's view of all processes of a run, as an executor (see executors.py)."""
 
-    here = True
+    is_local = True
 
     def __init__(self, plan: planning.DataPlan):
         self._plan = plan

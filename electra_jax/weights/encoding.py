@@ -84,18 +84,10 @@ class Tokenizer:
         Raises ValueError if `texts` or `pairs` is a string or holds something other than strings,
         if their numbers differ, or if a row is too long and `truncate` is False.
         """
-        vocabulary = self.vocabulary
-        if isinstance(texts, str):
-            raise ValueError("texts is one string; give a list of texts")
-        if isinstance(pairs, str):
-            raise ValueError("pairs is one string; give a list with the second text of each row")
-        for name, given in (("texts", texts), ("pairs", () if pairs is None else pairs)):
-            for number, text in enumerate(given):
-                if not isinstance(text, str):
-                    raise ValueError(f"{name}[{number}] is {text!r}, no text; give '' instead")
-
-        first = [ids.tolist() for ids in vocabulary.encode(texts)]
-        second = [ids.tolist() for ids in vocabulary.encode(pairs)] if pairs is not None else None
+        _check_texts(texts, pairs)
+        encode = self.vocabulary.encode
+        first = [ids.tolist() for ids in encode(texts)]
+        second = [ids.tolist() for ids in encode(pairs)] if pairs is not None else None
         if second is not None and len(second) != len(first):
             raise ValueError(f"{len(first)} texts but {len(second)} pairs; give one for each")
 
@@ -114,16 +106,19 @@ class Tokenizer:
                 max(reversed(parts), key=len).pop()
             rows.append(parts)
 
+        self._warn_beyond_training(rows)
+        return self._padded(rows)
+
+    def _warn_beyond_training(self, rows):
         longest = max((1 + sum(len(part) + 1 for part in parts) for parts in rows), default=0)
         if self.trained and longest > self.trained:
             logging.log_first_n(
                 logging.WARNING,
-                "a text has %d tokens, and the encoder was trained on rows of at most %d: places"
-                " beyond are as its run began with them; cut texts, or train longer rows"
+                "a text has %d tokens, and the encoder was trained on rows of at most %d: positions"
+                " beyond have their initial values; cut texts, or train longer rows"
                 " (schedule.stages)",
                 1, longest, self.trained,
             )  # fmt: skip
-        return self._padded(rows)
 
     def _padded(self, rows):
         vocabulary = self.vocabulary
@@ -139,3 +134,15 @@ class Tokenizer:
 
         mask_BL = (np.arange(length) < np.array(sizes, int)[:, None]).astype(np.int32)
         return {"ids_BL": ids_BL, "mask_BL": mask_BL, "types_BL": types_BL}
+
+
+def _check_texts(texts, pairs):
+    """Raises ValueError unless both are lists of strings; `pairs` may be None."""
+    if isinstance(texts, str):
+        raise ValueError("texts is one string; give a list of texts")
+    if isinstance(pairs, str):
+        raise ValueError("pairs is one string; give a list with the second text of each row")
+    for name, given in (("texts", texts), ("pairs", () if pairs is None else pairs)):
+        for number, text in enumerate(given):
+            if not isinstance(text, str):
+                raise ValueError(f"{name}[{number}] is {text!r}, no text; give '' instead")

@@ -23,7 +23,7 @@ LINES = ["the cat sees a letter."] * 400  # 9,199 characters
     ],
 )
 def test_a_long_file_without_blank_lines_is_named(tmp_path, monkeypatch, name, content, warned):
-    monkeypatch.setattr(text_warnings, "LONGEST", 5_000)
+    monkeypatch.setattr(text_warnings, "MAX_MEAN_CHARACTERS", 5_000)
     write_corpus(tmp_path / "0.txt", 40)
     (tmp_path / name).write_text(content)
     settings = text_settings(
@@ -52,7 +52,7 @@ def warning(*found, kind="blank_lines"):
 
 def test_the_units_of_a_file_count_together_and_those_of_others_do_not():
     """A large file is read in stripes, of which the first may have its only document."""
-    size = text_warnings.LONGEST
+    size = text_warnings.MAX_MEAN_CHARACTERS
     assert warning((unit_of("a.txt"), size, 1)) == ""
     halves = [(unit_of("a.txt", k, 2), size * (k == 0) + 1, 1 - k) for k in range(2)]
     assert warning(*halves).startswith("a.txt has 1 document in 5,000,002 characters")
@@ -63,7 +63,7 @@ def test_the_units_of_a_file_count_together_and_those_of_others_do_not():
 
 
 def test_where_a_file_is_a_document_a_long_one_has_another_remedy():
-    size = text_warnings.LONGEST
+    size = text_warnings.MAX_MEAN_CHARACTERS
     assert warning((unit_of("a.txt"), size, 1), kind="files") == ""
     said = warning((unit_of("a.txt"), size + 1, 1), kind="files")
     assert "each file is one; set data.documents=blank_lines or lines if files hold several" in said
@@ -71,10 +71,10 @@ def test_where_a_file_is_a_document_a_long_one_has_another_remedy():
 
 def test_files_that_were_fetched_are_named_by_their_address():
     file = text_remote.RemoteFile("https://lab/en/all.txt.gz", 9, "")
-    said = warning((text.FetchedUnit(file, 0, 1), 2 * text_warnings.LONGEST, 1))
+    said = warning((text.FetchedUnit(file, 0, 1), 2 * text_warnings.MAX_MEAN_CHARACTERS, 1))
     assert said.startswith("https://lab/en/all.txt.gz has 1 document in 10,000,000 characters")
     file = text_remote.RemoteFile("https://lab/en/all.parquet", 9, "")
-    assert not warning((text.FetchedUnit(file, 0, 1), 2 * text_warnings.LONGEST, 1))
+    assert not warning((text.FetchedUnit(file, 0, 1), 2 * text_warnings.MAX_MEAN_CHARACTERS, 1))
     assert not text.is_plain(text.TfdsUnit("wiki", "train", 0, 9))
 
 

@@ -149,7 +149,7 @@ def test_rows_of_a_folder_that_grew_while_it_was_prepared_are_removed_too(bucket
     def order_of(folder):
         units = streaming.Units.of_whole(folder, SHARDS)
         there = staging.sizes(folder)
-        rows = streaming.StreamedRecords(folder, plan, units, there=there)
+        rows = streaming.StreamedRecords(folder, plan, units, bucket_sizes=there)
         return rows, streaming.StreamedOrder(rows, seed)
 
     _, local = order_of(str(bucket.folder / "rows"))

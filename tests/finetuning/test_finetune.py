@@ -637,7 +637,7 @@ def test_texts_longer_than_the_encoder_reads_are_cut_and_said(places):
 @pytest.mark.parametrize(
     ("max_tokens", "said"),
     [
-        (64, "the 12 tokens of pre-training; places beyond are as that run began with them"),
+        (64, "the 12 tokens of pre-training; positions beyond have their initial values"),
         (0, "the 12 tokens of pre-training; tokens so far from each other are new to it"),  # rotary
     ],
 )

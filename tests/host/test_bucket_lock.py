@@ -54,12 +54,12 @@ def test_a_lock_that_was_taken_over_is_lost_at_the_next_look(there, monkeypatch)
     """As long as the last sign of life is young, no look is needed."""
     with bucket_lock.hold("gs://lab/lock", "it", timing=TIMING) as held:
         there.replace("", b'{"host": "other", "pid": 1, "at": 1, "token": "b"}', there.generation)
-        held.look_again()
+        held.renew_if_old()
         assert not held.is_lost()
 
         later = bucket_lock.time.time() + 3 * TIMING.sign_of_life  # the machine was suspended
         monkeypatch.setattr(bucket_lock.time, "time", lambda: later)
-        held.look_again()
+        held.renew_if_old()
         assert held.is_lost()
         with pytest.raises(bucket_lock.Lost, match="it was taken over by another process"):
             held.refuse()

@@ -150,7 +150,7 @@ def prepare(
         # An encoder without a table of places reads rows of any length.
         new = "tokens so far from each other are new to it"
         if max_tokens:
-            new = "places beyond are as that run began with them"
+            new = "positions beyond have their initial values"
         report.note(
             f"{task.name}: {(lengths > pretrained_tokens).sum():,} rows are longer than the"
             f" {pretrained_tokens} tokens of pre-training; {new}"

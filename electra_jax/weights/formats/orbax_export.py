@@ -54,40 +54,16 @@ def write(
 
     path = os.path.join(folder, PARAMS)
     checkpoint.save_arrays(path, params)
-    said = {
-        "format": FORMAT,
-        **about,
-        "parameters": {
-            name: {"shape": list(x.shape), "dtype": x.dtype.name} for name, x in leaves.items()
-        },
-        "sha256": hashlib.sha256(b"".join(x.tobytes() for x in leaves.values())).hexdigest(),
-        "digest": checkpoint.digest(params),
-        "versions": {
-            library: importlib.metadata.version(library)
-            for library in ("jax", "orbax-checkpoint", "numpy")
-        },
-    }
-
     with open(os.path.join(folder, ABOUT), "w", encoding="utf-8") as file:
-        file.write(json.dumps(said, indent=2) + "\n")
-
-    parts, what = _parts(leaves), "an ELECTRA encoder"
-    if "discriminator" in params:
-        predicts = "discriminator/head/bias" in parts
-        what = "a network that predicts tokens" if predicts else "an ELECTRA discriminator"
-    if "generator" in params:
-        what = f"{what} and its generator" if "discriminator" in params else "an ELECTRA generator"
-    if "head" in params:
-        what = "an ELECTRA that was fine-tuned and of the head of its task (`fine_tuning` in\n"
-        what += "`metadata.json`: which kind, which labels)"
+        file.write(json.dumps(_metadata(params, leaves, about), indent=2) + "\n")
 
     vocabulary = about["vocabulary"]
     text = readme.render(
         "parameters.md.j2",
         title=title,
-        what=what,
+        what=_what_it_is(params),
         networks=about["networks"],
-        parts=parts,
+        parts=_parts(leaves),
         learnt=learnt,
         head_kind=about["fine_tuning"]["head"]["kind"] if "head" in params else "",
         cls=vocabulary["cls_id"],
@@ -102,6 +78,37 @@ def write(
     for (path, x), (where, y) in zip(leaves.items(), again, strict=True):
         if path != trees.path_name(where) or y.tobytes() != x.tobytes():
             raise OSError(f"{folder}: {path} is not what was written; write it again")
+
+
+def _metadata(params, leaves, about):
+    """What metadata.json says: what is known of the weights, their shapes, and checksums."""
+    return {
+        "format": FORMAT,
+        **about,
+        "parameters": {
+            name: {"shape": list(x.shape), "dtype": x.dtype.name} for name, x in leaves.items()
+        },
+        "sha256": hashlib.sha256(b"".join(x.tobytes() for x in leaves.values())).hexdigest(),
+        "digest": checkpoint.digest(params),
+        "versions": {
+            library: importlib.metadata.version(library)
+            for library in ("jax", "orbax-checkpoint", "numpy")
+        },
+    }
+
+
+def _what_it_is(params):
+    """The networks in words, as the README begins."""
+    if "head" in params:
+        return (
+            "an ELECTRA that was fine-tuned and of the head of its task (`fine_tuning` in\n"
+            "`metadata.json`: which kind, which labels)"
+        )
+    if "discriminator" not in params:
+        return "an ELECTRA generator" if "generator" in params else "an ELECTRA encoder"
+    predicts = "bias" in params["discriminator"].get("head", {})
+    what = "a network that predicts tokens" if predicts else "an ELECTRA discriminator"
+    return f"{what} and its generator" if "generator" in params else what
 
 
 def _parts(paths):
