@@ -18,17 +18,19 @@ def mark(
     tasks: Sequence[planning.UnitTask], workers: executors.Executor, phases: progress_lines.Phases
 ) -> None:
     """Writes .duplicates.npy for each unit, unless all of them exist."""
-    if all(os.path.exists(unit_files.unit_path(task, ".duplicates.npy")) for task in tasks):
+    if all(os.path.exists(unit_files.unit_path(task, unit_files.DUPLICATES)) for task in tasks):
         return
 
-    todo = [task for task in tasks if not os.path.exists(unit_files.unit_path(task, ".hashes.npy"))]
+    todo = [
+        task for task in tasks if not os.path.exists(unit_files.unit_path(task, unit_files.HASHES))
+    ]
     sizes = {task.name: unit_files.text_bytes(task) for task in todo}
     done = [0]
     phases.begin("looking for duplicates", share=lambda: sum(done) / max(1, sum(sizes.values())))
     for task, _ in workers.each(hash_unit, todo):  # the results are in files
         done.append(sizes[task.name])
 
-    hashes = [np.load(unit_files.unit_path(task, ".hashes.npy")) for task in tasks]
+    hashes = [np.load(unit_files.unit_path(task, unit_files.HASHES)) for task in tasks]
     whole = np.concatenate(hashes)
 
     # Equal hashes become neighbours; among them the earliest comes first and is kept.
@@ -38,7 +40,7 @@ def mark(
     duplicates[order[1:][same]] = True
 
     for task, found in zip(tasks, np.split(duplicates, np.cumsum([len(h) for h in hashes])[:-1])):
-        unit_files.save_array(unit_files.unit_path(task, ".duplicates.npy"), found)
+        unit_files.save_array(unit_files.unit_path(task, unit_files.DUPLICATES), found)
 
     phases.tell(f"{duplicates.sum():,} of {len(duplicates):,} documents are duplicates")
 
@@ -50,5 +52,5 @@ def hash_unit(task: planning.UnitTask) -> None:
         for document in unit_files.read_documents(task, collections.Counter())
     ]
     unit_files.save_array(
-        unit_files.unit_path(task, ".hashes.npy"), np.array(hashes, np.uint64).reshape(-1, 2)
+        unit_files.unit_path(task, unit_files.HASHES), np.array(hashes, np.uint64).reshape(-1, 2)
     )

@@ -20,8 +20,6 @@ from typing import Any
 from electra_jax.data import duplicates, planning, records, unit_files, unit_rows
 from electra_jax.host import staging
 
-_COUNTS, _HASHES, _DUPLICATES = ".unigram.npy", ".hashes.npy", ".duplicates.npy"
-
 
 def elsewhere(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Returns what does the same as one of our functions on tasks, but in another process."""
@@ -37,7 +35,7 @@ def before(function: Callable[[Any], Any], tasks: Sequence[planning.UnitTask]) -
     names = os.listdir(os.path.join(folder, records.VOCABULARY))
     staging.send(folder, [os.path.join(records.VOCABULARY, name) for name in names])
     if tasks[0].settings.deduplicate:
-        names = [_name(task, _DUPLICATES) for task in tasks]
+        names = [_name(task, unit_files.DUPLICATES) for task in tasks]
         # A unit that this process has built before has left its file in the bucket alone.
         staging.send(folder, [one for one in names if os.path.exists(os.path.join(folder, one))])
 
@@ -49,12 +47,12 @@ def build(task: planning.UnitTask) -> dict[str, Any]:
 
     os.makedirs(os.path.join(task.folder, unit_files.UNITS), exist_ok=True)
     _have_vocabulary(task.folder, task.vocabulary)
-    given = [_name(task, _DUPLICATES)] if task.settings.deduplicate else []
+    given = [_name(task, unit_files.DUPLICATES)] if task.settings.deduplicate else []
     staging.receive(task.folder, given)
 
     result = unit_rows.build(task)
     # The .json file is sent last: where it is, everything else of the unit is too.
-    made = [*_shards(result), _name(task, _COUNTS), _name(task, ".json")]
+    made = [*_shards(result), _name(task, unit_files.UNIGRAM), _name(task, unit_files.RESULT)]
     staging.send(task.folder, made)
     _remove(task.folder, [*given, *made])
     return result
@@ -65,8 +63,8 @@ def hash_unit(task: planning.UnitTask) -> None:
     os.makedirs(os.path.join(task.folder, unit_files.UNITS), exist_ok=True)
     duplicates.hash_unit(task)
     if staging.address(task.folder):
-        staging.send(task.folder, [_name(task, _HASHES)])
-        _remove(task.folder, [_name(task, _HASHES)])
+        staging.send(task.folder, [_name(task, unit_files.HASHES)])
+        _remove(task.folder, [_name(task, unit_files.HASHES)])
 
 
 def took(function: Callable[[Any], Any], task: planning.UnitTask, result: Any) -> None:
@@ -74,9 +72,11 @@ def took(function: Callable[[Any], Any], task: planning.UnitTask, result: Any) -
     if not staging.address(task.folder):
         return
     if function is duplicates.hash_unit:
-        staging.receive(task.folder, [_name(task, _HASHES)])
+        staging.receive(task.folder, [_name(task, unit_files.HASHES)])
     if function is unit_rows.build:
-        staging.receive(task.folder, [_name(task, _COUNTS), _name(task, ".json")])
+        staging.receive(
+            task.folder, [_name(task, unit_files.UNIGRAM), _name(task, unit_files.RESULT)]
+        )
         # A unit may have been built here before, with another bound for held-out documents.
         _remove(task.folder, _shards(result))
 

@@ -32,7 +32,7 @@ def make_manifest(
     """Returns the manifest; writes unigram.npy, whose checksum is part of it."""
     unigram_2V = np.zeros((2, vocabulary.size), np.int64)
     for task in tasks:
-        present, *counts = np.load(unit_files.unit_path(task, ".unigram.npy"))
+        present, *counts = np.load(unit_files.unit_path(task, unit_files.UNIGRAM))
         unigram_2V[:, present] += counts
 
     counted = [collections.Counter() for _ in plan.sources]

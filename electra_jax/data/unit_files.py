@@ -28,6 +28,8 @@ from electra_jax.host import safe_files
 
 UNITS = "units"  # subfolder of the prepared folder; removed when that is complete
 DOCUMENTS = ".documents.json"
+UNIGRAM, HASHES, DUPLICATES = ".unigram.npy", ".hashes.npy", ".duplicates.npy"
+RESULT = ".json"  # written last
 _NOTHING: Mapping[str, int] = types.MappingProxyType({})
 
 
@@ -85,7 +87,7 @@ def read_kept_documents(task: planning.UnitTask, counts: collections.Counter) ->
     if not task.settings.deduplicate:
         return documents
 
-    return _without(documents, np.load(unit_path(task, ".duplicates.npy")), counts)
+    return _without(documents, np.load(unit_path(task, DUPLICATES)), counts)
 
 
 def _without(documents, duplicates, counts):
@@ -114,13 +116,13 @@ def finished_with_any_bound(
 ) -> dict[str, Any] | None:
     """The same as `finished`, but whichever bound for held-out documents the unit was made with."""
     try:
-        with open(unit_path(task, ".json"), encoding="utf-8") as file:
+        with open(unit_path(task, RESULT), encoding="utf-8") as file:
             result = json.load(file)
     except FileNotFoundError:
         return None
 
     same = result["vocabulary"] == task.vocabulary
-    whole = os.path.exists(unit_path(task, ".unigram.npy")) and all(
+    whole = os.path.exists(unit_path(task, UNIGRAM)) and all(
         records.shards_are_whole(
             task.folder, split, found, task.settings.sequence_length, result["lanes"], bucket_sizes
         )

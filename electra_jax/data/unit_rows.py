@@ -45,11 +45,37 @@ def build(task: planning.UnitTask) -> dict[str, Any]:
     Raises ValueError, one line, if the text cannot be read or the vocabulary is unusable.
     """
     vocabulary = folder_vocabulary.loaded(task.folder, task.vocabulary)
-    writers = {split: _SplitWriter(task, split, vocabulary) for split in records.SPLITS}
     counts = collections.Counter(dict.fromkeys(_COUNTS, 0))
-    counts_2V = np.zeros((2, vocabulary.size), np.int64)
-    extremes = []  # smallest and largest document hash; empty without documents
+    shards, counts_2V, extremes = _cut(task, vocabulary, counts)
+    _check_counts(counts_2V, vocabulary)
 
+    counts["tokens"], counts["heldout_tokens"] = counts_2V.sum(1).tolist()
+    result = {
+        "vocabulary": vocabulary.sha256,
+        "lanes": unit_files.lanes_of(vocabulary),
+        "heldout_below": task.heldout_below,
+        "extremes": extremes,
+        "counts": dict(sorted((name, int(number)) for name, number in counts.items())),
+        "shards": {s: [dataclasses.asdict(x) for x in found] for s, found in shards.items()},
+    }
+
+    # The .json file is written last: where it exists, everything else of the unit does, too.
+    present = np.flatnonzero(counts_2V.any(0))
+    unit_files.save_array(
+        unit_files.unit_path(task, unit_files.UNIGRAM), np.vstack([present, counts_2V[:, present]])
+    )
+    safe_files.write(unit_files.unit_path(task, unit_files.RESULT), json.dumps(result).encode())
+    return result
+
+
+def _cut(task, vocabulary, counts):
+    """Cuts the documents of a unit into rows and writes them; adds to `counts`.
+
+    Returns (shards of each split, how often each split has each id [2, V], [smallest, largest hash
+    of a document], empty without documents).
+    """
+    writers = {split: _SplitWriter(task, split, vocabulary) for split in records.SPLITS}
+    counts_2V, extremes = np.zeros((2, vocabulary.size), np.int64), []
     try:
         for documents in tokenising.batches(unit_files.read_kept_documents(task, counts)):
             if not counts["looked_at"]:
@@ -76,29 +102,10 @@ def build(task: planning.UnitTask) -> dict[str, Any]:
         for writer in writers.values():
             writer.discard()
 
-    _check_counts(counts_2V, vocabulary)
-
     for split, prefix in zip(records.SPLITS, ("", "heldout_")):
         for name, number in writers[split].counts.items():
             counts[prefix + name] = number
-    counts["tokens"], counts["heldout_tokens"] = counts_2V.sum(1).tolist()
-
-    result = {
-        "vocabulary": vocabulary.sha256,
-        "lanes": unit_files.lanes_of(vocabulary),
-        "heldout_below": task.heldout_below,
-        "extremes": extremes,
-        "counts": dict(sorted((name, int(number)) for name, number in counts.items())),
-        "shards": {s: [dataclasses.asdict(x) for x in found] for s, found in shards.items()},
-    }
-
-    # The .json file is written last: where it exists, everything else of the unit does, too.
-    present = np.flatnonzero(counts_2V.any(0))
-    unit_files.save_array(
-        unit_files.unit_path(task, ".unigram.npy"), np.vstack([present, counts_2V[:, present]])
-    )
-    safe_files.write(unit_files.unit_path(task, ".json"), json.dumps(result).encode())
-    return result
+    return shards, counts_2V, extremes
 
 
 class _SplitWriter:
