@@ -44,8 +44,8 @@ def ways(length, heads, size):
     """{as model.attention names it: (query, key, value, documents) -> mixed}, `einsum` first."""
     device = jax.devices()[0]
     if device.platform == "cpu":
-        form = functools.partial(blockwise_attention.Form, interpret=True)
-        blockwise_attention.Form = form
+        interpreted = functools.partial(blockwise_attention.KernelSettings, interpret=True)
+        blockwise_attention.KernelSettings = interpreted
     found = {
         "einsum": lambda *x: attention.einsum(*x[:3], attention.visible(x[3])),
         "fused": attention.fused,

@@ -47,7 +47,7 @@ def test_a_computation_has_finite_results_that_the_forms_of_a_gpu_repeat(name, m
     forms_on = encoder.forms_on
     monkeypatch.setattr(encoder, "forms_on", lambda *_, **__: forms_on("gpu", norms_in_kernel=True))
     monkeypatch.setattr(lax, "platform_dependent", lambda *x, default, **_: default(*x))
-    monkeypatch.setattr(residual_norm, "Form", interpreted(residual_norm.Form))
+    monkeypatch.setattr(residual_norm, "KernelSettings", interpreted(residual_norm.KernelSettings))
     assert canary.error_of(canary.on(cpu, compute), found) <= tolerance
 
 
@@ -73,7 +73,7 @@ def test_a_device_with_a_kernel_is_asked_for_it(device, kernel, monkeypatch):
     """Interpreted here. A CPU is asked for plain products."""
     compute, tolerance = canary.COMPUTATIONS["attention with dropout"]
     cpu, asked = jax.devices("cpu")[0], []
-    monkeypatch.setattr(kernel, "Form", interpreted(kernel.Form, asked))
+    monkeypatch.setattr(kernel, "KernelSettings", interpreted(kernel.KernelSettings, asked))
     plain = canary.on(cpu, compute)
     assert not asked
     found = canary.on(cpu, lambda _: compute(types.SimpleNamespace(**device)))

@@ -91,7 +91,7 @@ if __name__ == "__main__":
         splash_attention.make_splash_mha, interpret=True
     )
     for kernel in (fused_attention, blockwise_attention, residual_norm):
-        kernel.Form = functools.partial(kernel.Form, interpret=True)
+        kernel.KernelSettings = functools.partial(kernel.KernelSettings, interpret=True)
     steps = {name: step(CLASSIC, "gpu", *layout) for name, layout in CLASSIC_LAYOUTS.items()}
     layers._beside_each_other = layers._in_quarters  # the order of bytes on a TPU
     steps |= {name: step(MODERN, "tpu", *layout) for name, layout in LAYOUTS.items()}
