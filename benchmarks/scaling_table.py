@@ -117,7 +117,7 @@ def costs() -> list[str]:
     for size, places in COSTS.items():
         tree = importlib.import_module(f"electra_jax.configs.{size}").get_config()
         work = cost_model.work(config_lib.parse(tree), VOCABULARY)
-        budgets = [cost_model.steps(run) for run in cost_model.BUDGETS[size]]
+        budgets = [cost_model.steps(run) for run in cost_model.PAPER_RUNS[size]]
         for place in places:
             one = cost_model.floor(work, chips.topology(place))
             limits = [one.limits.get(name) for name in ("products", "exchange", "network")]

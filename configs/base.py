@@ -78,7 +78,7 @@ def data() -> ml_collections.ConfigDict:
     c.invalid_utf8 = "replace"  # replace by U+FFFD and count | 'refuse'
     c.min_document_characters = 0  # shorter documents are dropped
     c.deduplicate = False  # whether to drop exact duplicates of documents
-    c.heldout_fraction = 0.005  # share of the documents, chosen by a hash of their text
+    c.heldout_fraction = 0.005  # share of documents held out, chosen by a hash of their text
 
     # [CLS] A [SEP] B [SEP], as in the reference | 'packed': several documents per row
     c.rows = "pairs"
@@ -96,7 +96,7 @@ def model() -> ml_collections.ConfigDict:
     """Two Transformer encoders with shared embeddings; by default BERT's encoder."""
     c = ml_collections.ConfigDict()
     c.embedding_size = 768  # width of the shared tables; projected to a network's own width
-    c.max_positions = 512  # rows of the table of learned positions; with it no row is longer
+    c.max_positions = 512  # size of the table of learned positions: no row may have more tokens
     c.discriminator = ml_collections.ConfigDict(  # as BERT-Base
         dict(layers=12, width=768, heads=12, feed_forward=3072)
     )
@@ -115,10 +115,12 @@ def model() -> ml_collections.ConfigDict:
     # The trunk of both networks (docs/modern_trunk.md). It defines the parameters, so a run cannot
     # change it later.
 
-    c.positions = "learned"  # a table, as in BERT | 'rotary': queries and keys turned, no table
+    c.positions = "learned"  # a table, as in BERT | 'rotary': rotated queries and keys, no table
     c.rotary_base = 10_000.0  # as in RoFormer; take more for longer rows
     c.feed_forward_kind = "gelu"  # as in BERT | 'geglu': gated, with 1.5 times the weights
-    c.norm_place = "post"  # after the residual, as in BERT | 'pre': before it, and one at the end
+    # after the residual sum, as in BERT | 'pre': before attention and feed-forward, and once more
+    # after the last layer
+    c.norm_place = "post"
     c.norm_kind = "layer"  # | 'rms': without mean and bias; in the encoders' layers
     c.biases = True  # of attention and feed-forward; ModernBERT has none
     c.local_window = 0  # tokens seen on each side; 0: the whole document. ModernBERT: 64
@@ -126,8 +128,9 @@ def model() -> ml_collections.ConfigDict:
 
     # How both networks are computed.
 
-    # 'einsum' | 'fused' (TPU) | 'blockwise' (GPU) | without attention_dropout 'splash' (TPU) |
-    # 'auto': a kernel of the device where it can, else einsum. The result is the same.
+    # 'einsum' | kernels: 'fused' (TPU), 'blockwise' (GPU), 'splash' (TPU, without
+    # attention_dropout) | 'auto': a kernel where the device has one for these settings, else
+    # einsum. The result is the same.
     c.attention = "auto"
     c.residual_norm = "auto"  # bias, dropout, residual, norm: a kernel on GPUs | 'plain': XLA's
     c.dtype = "auto"  # of computation: bfloat16 on TPU and GPU, float32 on CPU; weights are float32
@@ -200,16 +203,16 @@ def schedule() -> ml_collections.ConfigDict:
 
 
 def mesh() -> ml_collections.ConfigDict:
-    """The number of devices along each axis, whose product is that of all; how XLA compiles."""
+    """The number of devices along each axis (their product is that of all), and XLA's options."""
     c = ml_collections.ConfigDict()
     c.data = -1  # copies of the model; -1: all devices that the other two axes leave
     c.fsdp = 1  # devices that split parameters and optimizer state, and the batch too
     c.tensor = 1  # devices that split the matrix products
-    # slices, or machines of GPUs, that only the data centre's network connects: `data` goes across
-    # them, `fsdp` and `tensor` stay inside one. 0: as many as the devices say they are of
+    # number of slices, or of machines with GPUs, that only the data centre's network connects:
+    # `data` goes across them, `fsdp` and `tensor` stay inside one. 0: as the devices report
     c.slices = 0
-    # XLA's options for the training step: 'NAME=VALUE NAME=VALUE' | 'auto': those without which the
-    # compiler of these devices fails (electra_jax/core/compilers.py). docs/guides/gpu.md has others
+    # XLA's options for the training step: 'NAME=VALUE NAME=VALUE' | 'auto': only those that the
+    # compiler of these devices needs (electra_jax/core/compilers.py). docs/guides/gpu.md has others
     c.compiler_options = "auto"
     return c
 
@@ -260,12 +263,12 @@ def init() -> ml_collections.ConfigDict:
     # if the vocabulary differs from that of the weights: 'refuse' | 'mean': a new token begins as
     # the mean of the old tokens that spell it
     c.new_tokens = "refuse"
-    # if there are more positions than in the weights: 'copied' from the first on, as in Longformer
-    # | 'interpolated' | 'fresh': the whole table
+    # if there are more positions than in the weights: 'copied': the table is repeated, as in
+    # Longformer | 'interpolated' | 'fresh': the whole table is random
     c.longer_positions = "copied"
     # encoder of the generator, if the weights have none: 'fresh' | 'discriminator': copies its
     # lowest layers
     c.missing_generator = "fresh"
-    # moments of Adam: 'fresh' | 'restored'; either way the rate begins at step 0, with its warmup
+    # Adam's moments: 'fresh' | 'restored'; either way the schedule begins anew, with its warmup
     c.optimizer = "fresh"
     return c

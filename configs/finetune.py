@@ -86,7 +86,7 @@ def recipe() -> ml_collections.ConfigDict:
     c.sequence_length = 0  # the most tokens in a row; 0: 128, tagging 256, squad 512
     c.dropout = 0.1  # of the encoder; its value in pre-training is not used
     c.attention_dropout = 0.1  # likewise
-    c.both_orders = "published"  # train on pairs of mrpc and stsb in both orders | 'off': never
+    c.both_orders = "published"  # train on each pair of mrpc and stsb in both orders | 'off': never
     return c
 
 
@@ -121,7 +121,7 @@ def evaluation() -> ml_collections.ConfigDict:
     """Evaluation on dev during the training of a seed."""
     c = ml_collections.ConfigDict()
     c.times = 4  # evaluations per training, at equal distances, the last one at its end
-    c.keep = "last"  # weights that count: those at the end, as published | 'best': on dev
+    c.keep = "last"  # which weights are kept: the last, as published | 'best': the best on dev
     return c
 
 
@@ -167,6 +167,6 @@ def custom() -> ml_collections.ConfigDict:
     c.metrics = ""  # joined by commas; '': those of the kind
     c.main = ""  # the metric by which the best is chosen; '': the first
     c.both_orders = False  # whether to train on every pair in the other order too
-    c.label_range = ()  # of regression: (lowest, highest), others are refused; (): as in train
+    c.label_range = ()  # regression: (lowest, highest) allowed label; (): the range of train
     c.impossible = False  # span: whether some questions have no answer
     return c

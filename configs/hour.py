@@ -3,17 +3,16 @@
 
     python -m electra_jax.main --config=configs/hour.py --workdir=runs/hour
 
-This configuration is meant to be improved. `benchmarks/hour.py` says what a change is worth: it
+This configuration is meant to be improved. `benchmarks/hour.py` measures what a change is worth: it
 trains this file for an hour, fine-tunes the encoder on five tasks and keeps a record in
-docs/experiments/hour.md.
-docs/LOG.md has the short trials behind these settings.
+docs/experiments/hour.md. docs/LOG.md has the short trials behind these settings.
 """
 
 from electra_jax.configs import tiny
 
 
 def get_config():
-    """Returns the demo with one trunk for both networks, a size and a text for an hour."""
+    """Returns the demo with one trunk for both networks, in a size and on text for an hour."""
     config = tiny.get_config()
     config.name = "hour"
     config.data.update(
@@ -28,7 +27,7 @@ def get_config():
 
     # The time of compiling, evaluating and saving does not count.
     config.schedule.update(budget="minutes", minutes=60.0, steps=1_000_000, warmup_steps=500)
-    # Two sentences of MRPC need more than 64 tokens. As many tokens a step as before.
+    # Two sentences of MRPC need more than 64 tokens. The number of tokens per step stays the same.
     config.schedule.stages = ((0.8, 128, 32),)  # share of the budget, tokens per row, rows per step
     config.checkpoint.every = 1000  # steps
     config.evaluation.update(every=2000, rows=1024)  # steps; rows per source
@@ -39,13 +38,13 @@ def get_config():
 def one_trunk(config):
     """One trunk of 2.4 M weights beside its tables predicts the tokens and detects replacements.
 
-    A step costs 1.8 times the FLOPs of a masked language model of this trunk, predicts as well, and
-    leaves an encoder that, frozen, knows more of chunks (docs/LOG.md). It is fine-tuned without
-    dropout, as it was trained: configs/finetune_hour.py.
+    A step costs 1.8 times the FLOPs of a masked language model with this trunk. The trunk predicts
+    tokens as well, and its frozen hidden states predict chunks better (docs/LOG.md). It is
+    fine-tuned without dropout, as it was trained: configs/finetune_hour.py.
     """
     config.model.sharing = "all"
     for network in ("discriminator", "generator"):
         config.model[network].update(layers=3, width=256, heads=8, feed_forward=1024)
     config.model.update(embedding_size=256, max_positions=128)
-    # Faster than float32 with AMX, or AMD's AVX512-BF16; `electra_jax.benchmark` says it of yours.
+    # Faster than float32 on CPUs with AMX or AVX512-BF16; `electra_jax.benchmark` measures yours.
     config.model.dtype = "bfloat16"

@@ -18,9 +18,9 @@ def get_config():
     config.model.embedding_size = 1024
     config.model.discriminator.update(layers=24, width=1024, heads=16, feed_forward=4096)
     config.model.generator.update(layers=24, width=256, heads=4, feed_forward=1024)
-    # For eight chips of v6e and, with schedule.accumulation=2, of v5e. It computes 32% more
-    # products; on eight H100 'dots' fits, and on v5e-256, with 8 rows of 512 tokens a chip, and on
-    # v5p-64 'none' (docs/scaling.md).
+    # With it eight chips of v6e are enough, or eight of v5e with schedule.accumulation=2; it costs
+    # 32 % more matrix products. On eight H100 'dots' fits, on v5e-256 (8 rows of 512 tokens per
+    # chip) and on v5p-64 'none' (docs/scaling.md).
     config.model.remat = "full"
     config.objective.mask_rate = 0.25  # more than the other sizes
     config.schedule.steps = 400_000

@@ -29,7 +29,7 @@ def trunk(model):
     model.positions = "rotary"
     model.norm_place = "pre"  # allows higher rates and a short warmup
     model.feed_forward_kind = "geglu"
-    model.discriminator.feed_forward = 704  # two thirds, since geglu has half as many weights more
+    model.discriminator.feed_forward = 704  # two thirds, since geglu has 1.5 times the weights
     model.biases = False  # costs no quality and saves kernels
     model.update(dropout=0.0, attention_dropout=0.0)  # a single epoch does not overfit
     # At 128 and 512 tokens local attention saves little; from 1,024 on set local_window=64.

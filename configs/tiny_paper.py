@@ -3,8 +3,8 @@
 
     python -m electra_jax.main --config=configs/tiny_paper.py --workdir=runs/tiny_paper
 
-This is the size `tiny` of the other files, and the run that the learning checks know; the demo,
-`tiny.py`, begins with it and learns more in the same time with methods published since.
+This is the size `tiny` of the other files, and the learning checks are calibrated with it. The
+demo, `tiny.py`, starts from it and learns more in the same time with methods published since.
 
 Takes about five minutes on two quiet x86-64 cores. With 13 seeds `gen_masked_loss` stayed near
 `unigram_entropy` (5.9 nats) for 500 to 1,000 steps and ended 0.5 to 1.6 nats below it, with a
@@ -27,8 +27,8 @@ def get_config():
         batch_size=64,  # rows per step
     )
 
-    # What follows was chosen so that learning starts early; docs/LOG.md has the trials. A generator
-    # of half the width and a disc_weight of 50 both delay it.
+    # Chosen so that learning starts early; docs/LOG.md has the trials. A generator of half the
+    # width delays it, and so does a disc_weight of 50.
     config.model.update(embedding_size=128, max_positions=64, initial_scale=0.06)
     config.model.discriminator.update(layers=2, width=128, heads=4, feed_forward=512)
     config.model.generator.update(layers=2, width=128, heads=4, feed_forward=512)

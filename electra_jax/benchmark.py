@@ -5,11 +5,11 @@
     python -m electra_jax.benchmark --config=configs/base.py --json > base.json
     python -m electra_jax.benchmark --config=configs/tiny.py --config.model.scan=off
 
-It uses made-up rows and keeps nothing. The step is the one that a run takes, in its first stage if
-`schedule.stages` has others, which the table names. On one device the
-parts of the step are also timed alone, with their gradients; their sum may be more or less than the
-step, in which they overlap. On a CPU a large product is timed in bfloat16 and float32, since it
-depends on the CPU which is faster.
+It uses made-up rows and writes nothing. The step is the one that a run takes; if the run has stages
+(`schedule.stages`), it is that of the first, and the table names the others. On one device the
+parts of the step are also timed alone, with their gradients. Their sum may be more or less than the
+time of the step, in which they overlap. On a CPU a large matrix product is timed in bfloat16 and
+float32, since it depends on the CPU which of them is faster.
 """
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the training step for chips that are not here: does it fit, and what would it exchange?
+"""Compiles the training step for chips that are not here: does it fit, and what do they exchange?
 
     python -m electra_jax.compile --config=configs/base.py --topology=v5e:2x4
     python -m electra_jax.compile --config=configs/large.py --topology=v5e:16x16 --json > large.json
@@ -37,9 +37,9 @@ _TOPOLOGY = flags.DEFINE_string(
 _REMEDIES = flags.DEFINE_bool(
     "remedies",
     True,
-    "If it does not fit, try what may make it fit: model.remat, mesh.fsdp, schedule.accumulation,"
-    " mesh.tensor, then two of them. If it fits, try whether it does with less model.remat. If its"
-    " rows cannot be split, try a larger mesh.tensor.",
+    "If it does not fit, try settings with which it may: model.remat, mesh.fsdp,"
+    " schedule.accumulation, mesh.tensor, then pairs of them. If it fits, try whether it does with"
+    " less model.remat. If its rows cannot be split, try a larger mesh.tensor.",
 )
 _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object instead of a table.", allow_override=True
@@ -60,7 +60,7 @@ def main(config: config_lib.Config, workdir: str) -> int:
     tree = ml_collections.ConfigDict(config_lib.to_tree(config))
 
     def compile_(changed: ml_collections.ConfigDict) -> ahead_of_time.StepOnChips:
-        return ahead_of_time.compile_apart(changed, topology, vocab_size)
+        return ahead_of_time.compile_in_subprocess(changed, topology, vocab_size)
 
     def announce(line: str) -> None:
         if not _JSON.value:

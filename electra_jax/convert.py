@@ -65,13 +65,13 @@ _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object as the last line.", allow_override=True
 )
 
-RECIPE = "base"  # settings of a run with imported weights, without --config
+IMPORT_CONFIG = "base"  # settings of a run that imports weights, if --config names none
 
 
 def main(config: config_lib.Config | None, workdir: str | None) -> None:
     """Exports or imports, and prints what was written."""
     command.check_alone("convert")
-    done = outwards(config, workdir) if _TO.value else inwards(config, workdir)
+    done = (export_weights if _TO.value else import_weights)(config, workdir)
     if _JSON.value:
         print(json.dumps(done))
         return
@@ -80,9 +80,9 @@ def main(config: config_lib.Config | None, workdir: str | None) -> None:
         print(f"pushed: {done['pushed']} ({'public' if _PUBLIC.value else 'private'})")
     if done.get("out") or "workdir" in done:
         print(f"written: {done.get('out') or done['workdir']}")
-    names = done["networks"]
-    for name in names:
-        about = names[name] if isinstance(names, dict) else {}
+    networks = done["networks"]
+    for name in networks:
+        about = networks[name] if isinstance(networks, dict) else {}
         print("  " + ", ".join([name, *(f"{key} {value}" for key, value in about.items())]))
     for part in done.get("left_out", ()):
         print(f"  left out: {part}")
@@ -90,11 +90,32 @@ def main(config: config_lib.Config | None, workdir: str | None) -> None:
         print(f"  continues with: {program.command('main')} --workdir={workdir}")
 
 
-def outwards(config: config_lib.Config | None, workdir: str | None) -> dict:
+def export_weights(config: config_lib.Config | None, workdir: str | None) -> dict:
     """Exports weights from a workdir or a folder to a new folder or the Hub, or to both.
 
     Returns what was written.
     """
+    _check_export_flags(config)
+    try:
+        publication = card.Publication(_LICENCE.value, _LANGUAGES.value, _PUSH.value or "")
+    except ValueError as error:
+        raise config_lib.ConfigError(f"--language: {error}") from None
+
+    if not _PUSH.value:
+        return _export_to(_OUT.value, config, workdir, publication)
+
+    publishing.check(_PUSH.value, _PUBLIC.value)
+    with contextlib.ExitStack() as stack:
+        out = _OUT.value
+        if not out:
+            out = os.path.join(stack.enter_context(tempfile.TemporaryDirectory()), "export")
+        done = _export_to(out, config, workdir, publication)
+        done["pushed"] = publishing.push(out, _PUSH.value, _PUBLIC.value)
+    return done if _OUT.value else {name: done[name] for name in done if name != "out"}
+
+
+def _check_export_flags(config):
+    """Raises ConfigError if the flags of an export do not fit together."""
     if not _OUT.value and not _PUSH.value:
         raise config_lib.ConfigError("--out names no folder; say where to write")
     safe_files.check_path(_OUT.value or "", "--out", config_lib.ConfigError)
@@ -108,30 +129,11 @@ def outwards(config: config_lib.Config | None, workdir: str | None) -> dict:
         raise config_lib.ConfigError("--step chooses a checkpoint of --workdir; leave it out")
     if _LICENCE.value and _TO.value != "hugging_face":
         raise config_lib.ConfigError("--license is for the model card of --to=hugging_face")
-
     if _LANGUAGES.value and _TO.value != "hugging_face":
         raise config_lib.ConfigError("--language is for the model card of --to=hugging_face")
-    try:
-        publication = card.Publication(_LICENCE.value, _LANGUAGES.value, _PUSH.value or "")
-    except ValueError as error:
-        raise config_lib.ConfigError(f"--language: {error}") from None
-
-    if not _PUSH.value:
-        return written(config, workdir, _OUT.value, publication)
-
-    publishing.check(_PUSH.value, _PUBLIC.value)
-    with contextlib.ExitStack() as stack:
-        out = _OUT.value
-        if not out:
-            out = os.path.join(stack.enter_context(tempfile.TemporaryDirectory()), "export")
-        done = written(config, workdir, out, publication)
-        done["pushed"] = publishing.push(out, _PUSH.value, _PUBLIC.value)
-    return done if _OUT.value else {name: done[name] for name in done if name != "out"}
 
 
-def written(
-    config: config_lib.Config | None, workdir: str | None, out: str, publication: card.Publication
-) -> dict:
+def _export_to(out, config, workdir, publication) -> dict:
     """Exports weights to a new folder; returns what was written."""
     return export.write(
         _FROM.value or workdir,
@@ -144,7 +146,7 @@ def written(
     )
 
 
-def inwards(config: config_lib.Config | None, workdir: str | None) -> dict:
+def import_weights(config: config_lib.Config | None, workdir: str | None) -> dict:
     """Imports weights from a folder into a new workdir; returns what was written."""
     if not _FROM.value:
         raise config_lib.ConfigError("give --to=hugging_face, orbax or stablehlo, or --from=FOLDER")
@@ -158,16 +160,17 @@ def inwards(config: config_lib.Config | None, workdir: str | None) -> dict:
     return importing.to_workdir(_FROM.value, config, workdir)
 
 
-def recipe(tree: ConfigDict) -> config_lib.Config:
+def parse_import_config(tree: ConfigDict) -> config_lib.Config:
     """Parses the settings of a run that begins with the weights of --from."""
-    # Fields of `init` are checked against `init.from`, which is set here as --from will set it.
+    # Fields of `init` are checked against `init.from`, which the import will set to --from.
     tree.init["from"] = _FROM.value or ""
     return config_lib.parse(tree)
 
 
 if __name__ == "__main__":
-    out = any(argument.startswith("--to") for argument in sys.argv)
-    if out:
+    # absl takes a flag with one dash as well.
+    exports = any(argument.partition("=")[0] in ("--to", "-to") for argument in sys.argv)
+    if exports:
         command.run(main, config_needed=False)
     else:
-        command.run(main, config_needed=False, config_file=RECIPE, parse=recipe)
+        command.run(main, config_needed=False, config_file=IMPORT_CONFIG, parse=parse_import_config)

@@ -35,8 +35,8 @@ _STEP = flags.DEFINE_integer(
 _DATA = flags.DEFINE_multi_string(
     "data",
     [],
-    "[NAME=]SPEC, as data.source has it, such as text:GLOB or hf:OWNER/NAME. Several times for"
-    " several texts, or parted by ';'. Without it the run's own held-out records.",
+    "[NAME=]SPEC, as data.source has it, such as text:GLOB or hf:OWNER/NAME. For several texts"
+    " repeat the flag, or separate them by ';'. Without it the run's own held-out records.",
 )
 _CHARACTERS = flags.DEFINE_integer(
     "characters",
@@ -61,7 +61,7 @@ _JSON = flags.DEFINE_bool(
 )
 
 _WIDTH = 160  # characters of a table that is written to a file
-_FLAGS = {  # messages about text name fields of a configuration; this command has flags instead
+_FLAGS = {  # field in a message about text -> the flag that this command has instead
     "data.source=": "--data=",
     "data.source": "--data",
     "data.text_field": "--text_field",

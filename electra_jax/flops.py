@@ -6,10 +6,11 @@
     python -m electra_jax.flops --config=configs/small.py --tokens_per_second=2849 --device=a100
     python -m electra_jax.flops --config=configs/small.py --json > small.json
 
-The tables give two conventions side by side. In the paper's a training step counts as two forward
-passes, and looking up a token as a product with a one-hot vector (`speed/paper_flops.py`). In the
-honest one a training step counts as three forward passes, of matrix products alone, and look-ups
-are free (`model/accounting.py`); the MFU is computed with this one.
+The tables give two conventions side by side. In the paper's convention a training step counts as
+two forward passes, and a look-up of a token as a product with a one-hot vector
+(`speed/paper_flops.py`). In the honest one a training step counts as three forward passes, only
+matrix products count, and look-ups are free (`model/accounting.py`); the MFU is computed with this
+one.
 """
 
 if __name__ == "__main__":
@@ -34,7 +35,7 @@ _JSON = flags.DEFINE_bool(
 _SPEED = flags.DEFINE_float(
     "tokens_per_second",
     None,
-    "A speed that was measured, of all devices, padding not counted: adds the MFU.",
+    "A measured speed of all devices together, padding not counted. Adds the MFU.",
 )
 _PADDING = flags.DEFINE_float(
     "padding_rate", 0.0, "The share of padding in the rows that ran at that speed."
@@ -58,8 +59,8 @@ def main(config: config_lib.Config | None, workdir: str | None) -> None:
 
     if _PADDING.present and _SPEED.value is None and config.schedule.budget != "tokens":
         raise config_lib.ConfigError(
-            "--padding_rate changes nothing here: it is that of rows whose --tokens_per_second is"
-            " given, or of a budget in tokens"
+            "--padding_rate changes nothing here: it is used with --tokens_per_second, and for a"
+            " budget in tokens"
         )
     found = flops_figures.of_config(
         config,
@@ -77,17 +78,17 @@ def main(config: config_lib.Config | None, workdir: str | None) -> None:
 def _check_flags(alone: bool) -> None:
     """Raises ConfigError if the flags do not fit together; `alone` means without --config."""
     if alone and _SPEED.value is not None:
-        raise config_lib.ConfigError("--tokens_per_second needs a --config whose speed it is")
+        raise config_lib.ConfigError("--tokens_per_second needs a --config: that of the run")
     if _SPEED.value is None and (_DEVICE.present or _DEVICES.present):
         raise config_lib.ConfigError("--device and --devices need --tokens_per_second")
     if _SPEED.value is not None and not 0 < _SPEED.value < float("inf"):
         raise config_lib.ConfigError(f"--tokens_per_second={_SPEED.value} is not positive")
     if alone and _PADDING.present:
-        raise config_lib.ConfigError("--padding_rate needs a --config whose rows it is of")
+        raise config_lib.ConfigError("--padding_rate needs a --config: that of the run")
     if not 0 <= _PADDING.value < 1:
         raise config_lib.ConfigError(
-            f"--padding_rate={_PADDING.value} is no share of a row; it is from 0 to below 1, as the"
-            " log and the benchmark print it"
+            f"--padding_rate={_PADDING.value} is not a share of the positions; give a number from 0"
+            " to below 1, as the log and the benchmark print it"
         )
 
 

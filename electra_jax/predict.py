@@ -8,13 +8,13 @@
     python -m electra_jax.predict --from=runs/mine/finetune/NAME/TASK --score a.tsv b.tsv
 
 The files have the columns of the task's test set, or of its other files if it has none; labels are
-not read. For tasks of single texts a .txt file has one text a line. Each example becomes a line of
-JSON, printed while the next ones are answered: its id, the prediction, for classes the probability
-of each, and the name of the file if there are several. The model is that of the best seed on dev,
-as in the results.
+not read. For tasks of single texts a .txt file has one text per line. Each example becomes a line
+of JSON, printed while the next ones are answered: its id, the prediction, for classes the
+probability of each, and the name of the file if there are several. The model is that of the best
+seed on dev, as in the results.
 
-For tasks that tag words --running_text takes a text a line: the words are found in it, and come
-back with the text, their tags and the entities that these make, if the task's metrics are of
+For tasks that tag words, --running_text reads one text per line and finds the words in it. A line
+of the output has the text, its words and their tags and, if the task's metrics are of entities, the
 entities; text[start:end] is an entity.
 
 With --score the files have the columns of the task's dev set, and every example its label. After
@@ -51,10 +51,10 @@ _OUT = flags.DEFINE_string(
 )
 _SCORE = flags.DEFINE_bool("score", False, "Read labels too, and print the scores at the end.")
 _RUNNING = flags.DEFINE_bool(
-    "running_text", False, "Of a task that tags words: each line is a text whose words are found."
+    "running_text", False, "For a task that tags words: find the words in each line of text."
 )
 _JSON = flags.DEFINE_bool(
-    "json", False, "Print the scores as one JSON object, the last line, too.", allow_override=True
+    "json", False, "Also print the scores as one JSON object, the last line.", allow_override=True
 )
 
 
@@ -69,7 +69,7 @@ def main(paths: Sequence[str]) -> None:
     for path, what in [(_FROM.value, "--from"), *((path, "a file") for path in paths)]:
         safe_files.check_no_address(path, what, config_lib.ConfigError)
     if _JSON.value and not _SCORE.value:
-        raise config_lib.ConfigError("--json is of scores, and none are asked for; add --score")
+        raise config_lib.ConfigError("--json prints the scores, which need --score; add it")
     if _RUNNING.value and _SCORE.value:
         raise config_lib.ConfigError(
             "--score reads the tags of words, and running text has none; leave out one of"
@@ -94,7 +94,7 @@ def main(paths: Sequence[str]) -> None:
 
 
 def _without_label(path):
-    """The file in FILE=LABEL; the path itself if there is such a file."""
+    """FILE for a path FILE=LABEL; the path itself if there is a file of that name."""
     return path if os.path.isfile(path) else tables.without_label(path)[0]
 
 
@@ -119,19 +119,19 @@ class _File:
         return file
 
     def log(self, known):
-        """Logs what has been reported and is not known yet."""
+        """Logs the lines of the report that are not among those in `known`."""
         for line in self.report.lines():
             if line not in known:
                 logging.info("%s: %s", self.path, line)
 
 
 def _lines(model, files, phases):
-    """A line of JSON for each example; logs how far it is, and what preparing a file reports."""
-    done, whole = 0, sum(len(file.split.examples) for file in files)
-    phases.begin("answering", f"answering {whole:,} examples", lambda: done / max(1, whole))
+    """Yields a line of JSON for each example; logs the progress and what the files report."""
+    done, total = 0, sum(len(file.split.examples) for file in files)
+    phases.begin("answering", f"answering {total:,} examples", lambda: done / max(1, total))
 
     for file in files:
-        read = file.report.lines()
+        known = file.report.lines()
         named = {"file": file.path} if len(files) > 1 else {}
         for block in model.blocks(file.split, file.report):
             for example, answer in zip(block.examples, block.answers):
@@ -140,7 +140,7 @@ def _lines(model, files, phases):
             if _SCORE.value:
                 file.decided.extend(block.decided)
                 file.targets.extend(block.targets)
-        file.log(read)
+        file.log(known)
 
 
 def _score_lines(task, files):
@@ -148,7 +148,7 @@ def _score_lines(task, files):
     if not _SCORE.value:
         return
     scored = [file_scores.of_file(task, one.path, one.decided, one.targets) for one in files]
-    decided = [said for one in files for said in one.decided]
+    decided = [decision for one in files for decision in one.decided]
     targets = [label for one in files for label in one.targets]
     whole = file_scores.of_file(task, file_scores.ALL, decided, targets)
 
@@ -159,7 +159,7 @@ def _score_lines(task, files):
 
 
 def row(example: examples.Example, answer: Any) -> dict[str, Any]:
-    """{'id', 'prediction'} of an example; more of classes and running text: see the head."""
+    """The object of an example: its id and prediction, and what the module's docstring adds."""
     if not isinstance(answer, dict):
         return {"id": example.id, "prediction": answer}
     if "tags" in answer:

@@ -16,9 +16,9 @@ A sentence with more tokens than the run has positions for is an error that name
 --long=truncate scores its beginning, --long=skip leaves its line out. `objectives/scoring.py` says
 what a score is for each objective.
 
-With --tokens each sentence is followed by its pieces, and what the run says of each: how likely the
-discriminator finds it that the piece was replaced, or for a run without a discriminator, the
-probability of the piece that its score is the logarithm of.
+With --tokens each sentence is followed by its pieces with a number for each: the probability, for
+the discriminator, that the piece was replaced. For a run without a discriminator it is the
+probability of the piece, whose logarithm is its score.
 """
 
 if __name__ == "__main__":
@@ -51,7 +51,7 @@ _INPUT = flags.DEFINE_string(
 _STEP = flags.DEFINE_integer(
     "step", None, "Which checkpoint; default: the newest.", allow_override=True
 )
-_FIRST = flags.DEFINE_bool("first_is_right", False, "Say how often the first alternative wins.")
+_FIRST = flags.DEFINE_bool("first_is_right", False, "Print how often the first alternative wins.")
 _LONG = flags.DEFINE_enum(
     "long", "refuse", ["refuse", "truncate", "skip"], "What to do with a sentence that is too long."
 )
@@ -63,7 +63,7 @@ _COLOUR = flags.DEFINE_enum(
     "colour",
     "auto",
     ["auto", "always", "never"],
-    "Colour in the terminal, with --tokens; auto: if it is one.",
+    "Colour for --tokens; auto: only in a terminal.",
     allow_override=True,
 )
 
@@ -80,19 +80,13 @@ def main(config: config_lib.Config, workdir: str) -> None:
         )
 
     run = trained_run.open(config, workdir, _STEP.value, with_rows=False)
-    if not processes.is_first():  # of a pod, say; one is enough
+    if not processes.is_first():  # on a pod, for example: one process prints for all
         return
-    limit = run.longest_row
-    long = _too_long(run.vocabulary, numbered, limit)
 
+    limit = run.longest_row
+    too_long = _too_long(run.vocabulary, numbered, limit)
     if _LONG.value == "skip":
-        for line in long:
-            del numbered[line]
-        if not numbered:
-            raise config_lib.ConfigError(
-                f"{_INPUT.value}: every line has more than the {limit - 2} tokens that fit a row;"
-                " take --long=truncate"
-            )
+        numbered = _without(numbered, too_long, limit)
 
     flat = [text for group in numbered.values() for text in group]
     one_by_one = scoring.of_tokens(
@@ -105,17 +99,17 @@ def main(config: config_lib.Config, workdir: str) -> None:
         truncate=_LONG.value == "truncate",
     )
 
-    done = {"truncate": "truncated", "skip": "skipped"}.get(_LONG.value, "")
+    treated = {"truncate": "truncated", "skip": "skipped"}.get(_LONG.value, "")
     with progress_lines.Phases(logging.info) as phases:
         scored = _in_groups(numbered, _counted(one_by_one, len(flat), phases), run)
         if _JSON.value:
-            _print_json(scored, long, done)
+            _print_json(scored, too_long, treated)
         else:
             colour = printing.in_colour(_COLOUR.value)
             if _TOKENS.value:
                 printing.say(view_terminal.tokens_key(run.objective.detects, colour) + "\n")
             printing.say_each(_lines(scored, colour))
-            _say_long(long, done, limit)
+            _report_long(too_long, treated, limit)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +124,7 @@ class _Line:
 
 
 def _counted(one_by_one, count, phases):
-    """The same scores; meanwhile a line now and then says how many of them there are."""
+    """The same scores; meanwhile log lines say how many of them are done."""
     done = 0
     phases.begin("scoring", f"scoring {count:,} sentences", lambda: done / count)
     for value in one_by_one:
@@ -148,13 +142,13 @@ def _in_groups(numbered, one_by_one, run):
         tokens = []
         if _TOKENS.value:
             for text, scores_N in zip(texts, found):
-                said = scoring.probabilities(run.objective, scores_N)
-                tokens.append(scoring.tokens(run.vocabulary, text, **said))
+                probabilities = scoring.probabilities(run.objective, scores_N)
+                tokens.append(scoring.tokens(run.vocabulary, text, **probabilities))
         yield _Line(line, texts, numbers, best, tokens)
 
 
-def _print_json(scored, long, done):
-    """Prints one object: the rows, how often the first alternative wins, the long lines."""
+def _print_json(scored, too_long, treated):
+    """Prints one object: the rows, how often the first alternative wins, the lines too long."""
     lines = list(scored)
     rows = [
         {
@@ -167,7 +161,7 @@ def _print_json(scored, long, done):
         for line in lines
     ]
     about = {"first_wins": _share_of_first([line.best for line in lines])} if _FIRST.value else {}
-    about |= {f"{done}_lines": long} if done else {}
+    about |= {f"{treated}_lines": too_long} if treated else {}
     print(json.dumps({"rows": rows} | about, allow_nan=False))
 
 
@@ -204,12 +198,12 @@ def _lines(scored, colour):
         yield f"the first alternative wins in {share:.1%} of {len(best)} lines{rest}"
 
 
-def _say_long(long, done, limit):
-    """Says on standard error which lines are too long, and what was done with them."""
-    if done and long:
-        shown = ", ".join(map(str, long[:10])) + (", ..." if len(long) > 10 else "")
+def _report_long(too_long, treated, limit):
+    """Says on standard error which lines are too long, and how they were treated."""
+    if treated and too_long:
+        shown = ", ".join(map(str, too_long[:10])) + (", ..." if len(too_long) > 10 else "")
         print(
-            f"{len(long)} lines with more than {limit - 2} tokens were {done}: {shown}",
+            f"{len(too_long)} lines with more than {limit - 2} tokens were {treated}: {shown}",
             file=sys.stderr,
         )
 
@@ -227,13 +221,25 @@ def _too_long(vocabulary, numbered, limit) -> list[int]:
     return sorted({line for line, count in zip(places, counts) if count + 2 > limit})
 
 
+def _without(numbered, too_long, limit):
+    """The lines without those that are too long. Raises ConfigError if none is left."""
+    skipped = set(too_long)
+    kept = {line: group for line, group in numbered.items() if line not in skipped}
+    if not kept:
+        raise config_lib.ConfigError(
+            f"{_INPUT.value}: every line has more than the {limit - 2} tokens that fit a row;"
+            " take --long=truncate"
+        )
+    return kept
+
+
 def read(path: str | None) -> dict[int, list[str]]:
     """Returns {line number from 1: the alternatives of that line}, without empty lines.
 
     Raises ConfigError if there is no such file, it is not UTF-8 or it has no sentence.
     """
     if not path:
-        raise config_lib.ConfigError("--input names no file; give one with a sentence a line")
+        raise config_lib.ConfigError("--input names no file; give one with one sentence per line")
 
     try:
         with open(staging.copied_file(path, "--input"), "rb") as file:

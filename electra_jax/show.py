@@ -31,7 +31,7 @@ from electra_jax.training import shown_rows, trained_run
 _STEP = flags.DEFINE_integer(
     "step", None, "Which checkpoint; the newest without it.", allow_override=True
 )
-_ROWS = flags.DEFINE_integer("rows", 4, "How many rows are shown.", lower_bound=1)
+_ROWS = flags.DEFINE_integer("rows", 4, "How many rows to show.", lower_bound=1)
 _AMONG = flags.DEFINE_integer(
     "among",
     shown_rows.JUDGED,
@@ -42,7 +42,8 @@ _ORDER = flags.DEFINE_enum(
     "order",
     "best",
     list(shown_rows.ORDERS),
-    "By how far replaced tokens stand out from original ones; text: as in the records.",
+    "best, worst: by how far replaced tokens stand out from original ones; text: as in the"
+    " records.",
 )
 _HTML = flags.DEFINE_string("html", None, "Write a page to this file instead of the terminal.")
 _DRAW = flags.DEFINE_integer(
@@ -52,7 +53,7 @@ _COLOUR = flags.DEFINE_enum(
     "colour",
     "auto",
     ["auto", "always", "never"],
-    "Colour in the terminal; auto: if it is one.",
+    "Colour; auto: only in a terminal.",
     allow_override=True,
 )
 
@@ -65,7 +66,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
         raise config_lib.ConfigError(f"--html={_HTML.value}: there is no folder {folder}")
 
     run = trained_run.open(config, workdir, _STEP.value)
-    if not processes.is_first():  # of a pod, say; one is enough
+    if not processes.is_first():  # on a pod, for example: one process prints for all
         return
     shown, about = shown_rows.of(run, _ROWS.value, _ORDER.value, _AMONG.value, _DRAW.value)
 

@@ -49,6 +49,17 @@ def sampler_is_calibrated(config: config_lib.Config, seed: int) -> Result:
     made = tiny_networks.jit(objective.generate)(params, text, keys, knobs)
     used_BN = np.asarray(made.chosen.used_BN)
 
+    return Result(
+        6,
+        "samples hit the original as often as the generator believes in it",
+        "wrong temperature, argmax instead of a sample, low precision, a wrong gather",
+        _compared_hits(made, used_BN, originals_BN, allowed_BNV, p_BNV),
+    )
+
+
+def _compared_hits(made, used_BN, originals_BN, allowed_BNV, p_BNV) -> tuple[Measure, ...]:
+    """The numbers of check 6: hits of the samples against the probabilities of the originals."""
+
     def at_original(of_BNV):
         return np.take_along_axis(of_BNV, originals_BN[..., None], -1)[..., 0][used_BN]
 
@@ -59,21 +70,16 @@ def sampler_is_calibrated(config: config_lib.Config, seed: int) -> Result:
     losses_BN = np.asarray(made.gen_losses_BN, np.float64)
     wrong = np.abs(np.exp(-losses_BN)[used_BN] - at_original(p_BNV))
 
-    return Result(
-        6,
-        "samples hit the original as often as the generator believes in it",
-        "wrong temperature, argmax instead of a sample, low precision, a wrong gather",
-        (
-            Measure(
-                "hits less p_G(original), in standard errors",
-                float((hits - expected).sum() / error),
-                -3,
-                3,
-            ),
-            Measure("argmax accuracy less hits", float(best.mean() - hits.mean()), ABOVE_ZERO),
-            Measure("error of p_G(original) in the loss", float(wrong.max()), 0, 1e-4),
-            Measure(f"hits, of {used_BN.sum():,} slots", float(hits.mean()), why=FOR_SCALE),
+    return (
+        Measure(
+            "hits less p_G(original), in standard errors",
+            float((hits - expected).sum() / error),
+            -3,
+            3,
         ),
+        Measure("argmax accuracy less hits", float(best.mean() - hits.mean()), ABOVE_ZERO),
+        Measure("error of p_G(original) in the loss", float(wrong.max()), 0, 1e-4),
+        Measure(f"hits, of {used_BN.sum():,} slots", float(hits.mean()), why=FOR_SCALE),
     )
 
 

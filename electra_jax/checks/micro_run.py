@@ -172,8 +172,8 @@ def identity_gives_nothing_away(run: finished_runs.FinishedRun) -> Result:
 def locality(run: finished_runs.FinishedRun) -> Result:
     """Check 15: a random token in a held-out row is among the most suspect words of the row.
 
-    It is so more often than the words beside it, too: next to a random token those may be more
-    suspect than others, so that an output shifted by one place may be above chance.
+    It must be among them more often than the words beside it: next to a random token words may be
+    more suspect than others, so an output that is shifted by one position may be above chance too.
     """
     judged = one_random_token(run)
     found, beside, chance = [], [], []

@@ -72,9 +72,9 @@ def calibrated(
     low: float | None = None,
     high: float | None = None,
 ) -> Measure:
-    """A number whose bounds come from runs of `configs/tiny_paper.py`, and hold for no other.
+    """A number with bounds that come from runs of `configs/tiny_paper.py` and hold for it alone.
 
-    Other configurations have no bounds; `table` is what one would hope for, for orientation.
+    For other configurations it has no bounds; `table` is the value to hope for, for orientation.
     """
     if (config.name, config.data.source, config.schedule.steps) == ("tiny_paper", "builtin", 2000):
         return Measure(name, value, low, high)

@@ -15,7 +15,7 @@ on standard error; an error that is a bug keeps its traceback.
 | 130, 143 | ended on request, unsaved or with nothing to save: `host/signals.py` | |
 
 Of errors for the user, a ValueError is 2 unless `error_causes.may_pass`; an OSError or RuntimeError
-is 1. `check` and `compile` also return 1 where what they look at is not right.
+is 1. `check` also returns 1 if a check fails, and `compile` if the configuration does not fit.
 """
 
 import os
@@ -48,8 +48,8 @@ _WORKDIR = flags.DEFINE_string(
 _STOP_TIMEOUT = flags.DEFINE_float(
     "stop_timeout",
     signals.STOP_SECONDS,
-    "Seconds from SIGTERM or Ctrl-C to the end of the step at which a run saves, or of a last save"
-    " that has begun; one that hangs longer ends without saving. A second signal ends at once.",
+    "Seconds that a run has after SIGTERM or Ctrl-C to end its step, or a last save that has begun;"
+    " a run that hangs longer ends without saving. A second signal ends it at once.",
     lower_bound=1,
 )
 
@@ -57,7 +57,7 @@ _STOPPED_CODE = flags.DEFINE_integer(
     "stopped_code",
     0,
     "Exit code of a run that saved and ended before its last step, at SIGTERM or Ctrl-C. Launchers"
-    " give 75, and start the run again then.",
+    " set 75, and start the run again if it ends with this code.",
     lower_bound=0,
     upper_bound=125,
 )
@@ -80,8 +80,8 @@ def run(
     Args:
       main: takes the parsed configuration and the workdir; returns an exit code or None.
       argv: the command line; sys.argv if it is None.
-      config_needed: if False, `main` gets None twice when no argument names a configuration or a
-        workdir.
+      config_needed: if False and no argument names a configuration or a workdir, `main` gets None
+        for both.
       config_file: the default of --config, for a command that can run without that flag. It is not
         used if the workdir has a saved configuration, unless `parse` is given.
       parse: turns the tree of settings into the configuration, for a command whose configuration is
@@ -103,14 +103,14 @@ def run(
         ):
             argv.insert(1, f"--config={config_file}")
         argv = config_flag.with_file(argv)
-        if config_needed or config_flag.speaks_of_a_run(argv):
+        if config_needed or config_flag.names_a_run(argv):
             config_flag.define_config(argv)
         config, workdir = _parsed(argv, parse or config_lib.parse)
     except Exception as error:  # a configuration file may raise anything
         if not (isinstance(error, _REFUSALS) or explanation.in_config_file(error, argv)):
             raise
-        away = error_causes.may_pass(error) or isinstance(error, buckets.BucketError)
-        _exit(explanation.explain(error, argv), _FAILED if away else _BAD_INPUT)
+        may_pass = error_causes.may_pass(error) or isinstance(error, buckets.BucketError)
+        _exit_with_error(explanation.explain(error, argv), _FAILED if may_pass else _BAD_INPUT)
 
     def work():
         distributed.start_processes()
@@ -137,7 +137,7 @@ def _parsed(argv: Sequence[str], parse: Callable[[ConfigDict], Any]) -> tuple[An
         return None, None
 
     if _WORKDIR.value == "":
-        raise config_lib.ConfigError("--workdir= is empty; a shell variable may not be set")
+        raise config_lib.ConfigError("--workdir= is empty; perhaps a shell variable is not set")
     config_flag.check_overrides(given, flags.FLAGS["config"].value)
     config_flag.override(flags.FLAGS["config"].value, keywords)
     config = parse(flags.FLAGS["config"].value)
@@ -158,13 +158,13 @@ def run_on_paths(main: Callable[[Sequence[str]], int | None]) -> None:
         if _WORKDIR.present:
             raise config_lib.ConfigError(f"write {_WORKDIR.value} without --workdir=")
     except (flags.Error, config_lib.ConfigError) as error:
-        _exit(explanation.explain(error, argv), _BAD_INPUT)
+        _exit_with_error(explanation.explain(error, argv), _BAD_INPUT)
 
     _run(lambda: main(paths), argv)
 
 
 def check_alone(name: str) -> None:
-    """Raises ConfigError if several processes run a command that writes by itself."""
+    """Raises ConfigError if several processes run a command that one process runs alone."""
     if not processes.is_alone():  # opens no device
         raise config_lib.ConfigError(
             f"{name} runs in one process, here are {jax.process_count()}; start it on one host"
@@ -185,14 +185,14 @@ def _run(work: Callable[[], int | None], argv: Sequence[str]) -> None:
                 code = work()
         except KeyboardInterrupt as error:
             code = getattr(error, "code", _INTERRUPTED)
-            _print(str(error) or logs.INTERRUPTED)
+            _print_error(str(error) or logs.INTERRUPTED)
         except Exception as error:
             written = error_causes.written_for_user(error)
             if not written and peers.group() is None:
                 raise
             code = _code_of(error)
             if written:
-                _print(str(error))
+                _print_error(str(error))
             else:
                 traceback.print_exc()
 
@@ -211,11 +211,12 @@ def _code_of(error: BaseException) -> int:
     return _BAD_INPUT if refused and not error_causes.may_pass(error) else _FAILED
 
 
-def _exit(message: str, code: int) -> None:
-    _print(message)
+def _exit_with_error(message: str, code: int) -> None:
+    _print_error(message)
     sys.exit(code)
 
 
-def _print(message: str) -> None:
+def _print_error(message: str) -> None:
+    """Prints one line on standard error; a copy of a bucket's folder is named by its address."""
     line = staging.named(" ".join(message.split()))
     print(f"error: {line}", file=sys.stderr, flush=True)

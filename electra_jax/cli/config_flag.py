@@ -45,7 +45,7 @@ def define_config(argv: Sequence[str]) -> None:
 
 
 def check_values(argv: Sequence[str]) -> None:
-    """Raises ConfigError for a flag without its value, which would take the next flag for it."""
+    """Raises ConfigError for a flag without a value, since absl would take the next flag as it."""
     for arg, following in zip(argv[1:], [*argv[2:], None]):
         if arg == "--":
             return
@@ -55,7 +55,7 @@ def check_values(argv: Sequence[str]) -> None:
 
 
 def check_overrides(argv: Sequence[str], tree: ConfigDict) -> None:
-    """Raises ConfigError if an override without its value has taken the next flag for it."""
+    """Raises ConfigError if an override without a value has taken the next flag as its value."""
     for arg, following in zip(argv[1:], argv[2:]):
         path = arg.lstrip("-").removeprefix("config.")
         if arg.startswith("--config.") and "=" not in arg and following.startswith("--"):
@@ -145,7 +145,7 @@ def _no_config(argv: Sequence[str]) -> str:
     return f"{workdir} holds no config.json, so no run was begun there; {begin}"
 
 
-def speaks_of_a_run(argv: Sequence[str]) -> bool:
+def names_a_run(argv: Sequence[str]) -> bool:
     """Returns whether an argument names a configuration or a workdir, or asks for help."""
     names = [arg.lstrip("-").partition("=")[0].partition(".")[0] for arg in argv[1:]]
     return bool({"config", "workdir", "help", "helpfull", "h"} & set(names))

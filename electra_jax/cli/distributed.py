@@ -19,7 +19,8 @@ _COORDINATOR = flags.DEFINE_string(
 _PROCESSES = flags.DEFINE_integer(
     "num_processes",
     None,
-    "How many processes train together; 1 alone: this one, whatever started it.",
+    "How many processes train together. --num_processes=1 without the other two flags: this process"
+    " trains alone, whatever has started it.",
     lower_bound=1,
 )
 _PROCESS = flags.DEFINE_integer("process_id", None, "This process's number, from 0.")

@@ -24,10 +24,11 @@ def explain(error: BaseException, argv: Sequence[str]) -> str:
     """
     if place := in_config_file(error, argv):
         cause = next(cause for cause in error_causes.of(error) if _place(cause, argv))
-        words = cause  # a KeyError shows its text with quotes and escapes, also in another error
-        while isinstance(words, KeyError | AttributeError) and words.args:
-            words = words.args[0]
-        return f"{place}: {type(cause).__name__}: {' '.join(str(words).split())}"
+        # A KeyError shows its text with quotes and escapes, also within another error.
+        message = cause
+        while isinstance(message, KeyError | AttributeError) and message.args:
+            message = message.args[0]
+        return f"{place}: {type(cause).__name__}: {' '.join(str(message).split())}"
 
     named = config_flag.value_of(argv, "config")
     if "has no attribute 'get_config'" in str(error) and named:
@@ -38,14 +39,15 @@ def explain(error: BaseException, argv: Sequence[str]) -> str:
     overrides = [arg[len("--config.") :] for arg in argv if arg.startswith("--config.")]
     if overrides and not isinstance(error, config_lib.ConfigError):
         tree = config_flag.named_config(argv)
-        for override in overrides:
-            unknown = tree and config_flag.unknown_field(override.partition("=")[0], tree)
-            if unknown or (unknown := tree and _mistyped(override, tree)):
-                return unknown
+        for override in overrides if tree else ():
+            path = override.partition("=")[0]
+            problem = config_flag.unknown_field(path, tree) or _mistyped(override, tree)
+            if problem:
+                return problem
 
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    if unknown := re.match(r"Unknown command line flag '(\w+)\.", text):
-        if unknown[1] in {field.name for field in dataclasses.fields(config_lib.Config)}:
+    if section := re.match(r"Unknown command line flag '(\w+)\.", text):
+        if section[1] in {field.name for field in dataclasses.fields(config_lib.Config)}:
             flag = text.split("'")[1]
             return f"--{flag} is not a flag; did you mean --config.{flag}?"
     for theirs, ours in _PLAINLY.items():
@@ -95,7 +97,7 @@ def _mistyped(override: str, tree: ConfigDict) -> str | None:
     try:
         read(given)
     except (ValueError, SyntaxError):
-        return f"config.{path}={given!r} is not {words}; it is {value!r} by itself"
+        return f"config.{path}={given!r} is not {words}; without this flag it is {value!r}"
 
     return None
 

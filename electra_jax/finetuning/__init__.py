@@ -3,5 +3,5 @@
 
 `config` holds the settings, `tasks` reads examples, `results` turns predictions into answers,
 scores, statistics over seeds, pages and submission files, and `tuning`, which uses both, trains
-encoder and head. Commands import `config` and single modules of `tuning` and `results`.
+encoder and head. The commands are `finetune`, `predict` and, for tuned weights, `convert`.
 """

@@ -29,8 +29,8 @@ FEWEST = 10  # rows that are needed before the first loss is judged
 DEVIATIONS = 10.0  # bound above the median, in MADs scaled to standard deviations
 LEAST_RISE = 0.1  # least bound, as a share of the median: the MAD of a smooth curve is nearly zero
 IN_A_ROW = 3  # rows, or evaluations, before a network is called collapsed
-ALIKE = 0.97  # accuracy of samples / of best guesses; above this, sampling is hardly random
-SURE = 0.1  # share of the generator's loss; an entropy below it is far too sure for such a loss
+ALIKE = 0.97  # accuracy of samples / that of best guesses; above it sampling is hardly random
+SURE = 0.1  # share of the generator's loss; with an entropy below it the generator is far too sure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,9 +98,10 @@ class Watch:
             and sampled > ALIKE * best
         ):
             sentence = (
-                f"the generator hardly draws any more: its samples are right in {sampled:.1%}, its"
-                f" best guesses in {best:.1%}; the discriminator sees the same errors again and"
-                " again; raise objective.temperature or lower the generator's rate"
+                "the generator's samples hardly vary any more: they are right in"
+                f" {sampled:.1%} of the slots, its best guesses in {best:.1%}; the discriminator"
+                " sees the same errors again and again; raise objective.temperature or lower the"
+                " generator's learning rate"
             )
         yield "drawing", "generator_collapse", IN_A_ROW, sentence
 
@@ -165,11 +166,11 @@ class Watch:
 
 
 _LOSSES = ("loss", "gen_loss", "mlm_loss", "disc_loss")
-_LOST = {  # figure -> alarm, from where it counts as learnt, below which it is lost, sentence
+_LOST = {  # figure -> alarm, value from which on it is learnt, below which it is lost, sentence
     "recall": (
         "discriminator_collapse", 0.05, 0.005,
-        "the discriminator finds {:.1%} of the replaced tokens and once found many; it calls"
-        " nearly all original",
+        "the discriminator finds only {:.1%} of the replaced tokens, and once found many more; it"
+        " calls nearly all original",
     ),
     "auc": (
         "discriminator_collapse", 0.05, 0.01,

@@ -188,8 +188,11 @@ def finals(group: Group, name: str) -> list[float]:
 
 
 def baseline(group: Group, name: str) -> baselines.Baseline | None:
-    """What a guesser gets, as a mean over the group's last evaluations. None if not known."""
-    found = [baselines.of(name, run.last("eval")) for run in group.runs]
+    """What a guesser gets, as a mean over the group's last evaluations; copies count once.
+
+    Returns None if it is not known.
+    """
+    found = [baselines.of(name, run.last("eval")) for run in group.counted]
     found = [one for one in found if one is not None]
     if not found:
         return None
@@ -199,10 +202,11 @@ def baseline(group: Group, name: str) -> baselines.Baseline | None:
 def progress(group: Group, name: str) -> float | None:
     """How far the group's runs have got: the mean of `step` or `tokens_seen` in their last rows.
 
-    Of the runs that have an evaluation, whose numbers are compared; of all if none has.
+    Of the runs that have an evaluation, whose numbers are compared; of all if none has. Copies
+    count once.
     """
-    evaluated = [run.last("eval") for run in group.runs if run.last("eval")]
-    rows = evaluated or [run.last("train") for run in group.runs]
+    evaluated = [run.last("eval") for run in group.counted if run.last("eval")]
+    rows = evaluated or [run.last("train") for run in group.counted]
     values = [metric_values.value(row, name) for row in rows]
     known = [value for value in values if value is not None]
     return means.mean(known).value if known else None

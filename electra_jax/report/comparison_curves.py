@@ -15,7 +15,7 @@ from matplotlib import ticker
 from electra_jax.report import charts, drawing, style
 from electra_jax.report import comparison as comparison_lib
 
-_CURVES = (  # kind of row, metric, title, unit
+_CURVES = (  # kind of row, metric, title, subtitle
     ("eval", "gen_masked_loss", "Generator loss", "held-out gen_masked_loss, nats"),
     ("eval", "mlm_masked_loss", "Main network's loss", "held-out mlm_masked_loss, nats"),
     ("eval", "disc_auc_unigram", "AUC on unigram replacements", "held-out disc_auc_unigram"),
@@ -49,7 +49,7 @@ class _Curve:
     x: np.ndarray
     y: np.ndarray
     group: int
-    look: str  # 'run', 'mean'
+    is_mean: bool
     name: str  # of the group, and of the run
     error: np.ndarray | None = None  # of a mean: the standard error at each point
 
@@ -59,7 +59,7 @@ class _Panel:
     """One chart of curves."""
 
     title: str
-    unit: str
+    subtitle: str  # the metric and its unit
     name: str  # of the metric
     along: str  # 'step' or 'tokens_seen'
     curves: Sequence[_Curve]
@@ -68,8 +68,8 @@ class _Panel:
 
 def panels(comparison: comparison_lib.Comparison, along: str) -> list[_Panel]:
     """The panels in which at least one run has something to show."""
-    panels = []
-    for kind, name, title, unit in _CURVES:
+    found_panels = []
+    for kind, name, title, subtitle in _CURVES:
         curves = []
         for place, group in enumerate(comparison.groups):
             found = {run.workdir: run.curve(kind, name, along) for run in group.counted}
@@ -83,7 +83,7 @@ def panels(comparison: comparison_lib.Comparison, along: str) -> list[_Panel]:
             if kind == "train" and not name.endswith("learning_rate"):
                 runs = {run: (x, drawing.smoothed(y, 0.1)) for run, (x, y) in runs.items()}
             curves += [
-                _Curve(x, y, place, "run", f"{group.letter} {run}") for run, (x, y) in runs.items()
+                _Curve(x, y, place, False, f"{group.letter} {run}") for run, (x, y) in runs.items()
             ]
 
             # A run that has hardly begun would end the mean where it is.
@@ -93,8 +93,9 @@ def panels(comparison: comparison_lib.Comparison, along: str) -> list[_Panel]:
                 curves += _mean_curve(whole, place, f"{group.letter} mean")
 
         if curves:
-            panels.append(_Panel(title, unit, name, along, curves, _baseline(comparison, name)))
-    return panels
+            baseline = _baseline(comparison, name)
+            found_panels.append(_Panel(title, subtitle, name, along, curves, baseline))
+    return found_panels
 
 
 def chart(panel: _Panel) -> charts.Chart:
@@ -122,12 +123,12 @@ def draw(axes, panel: _Panel, palette: Mapping[str, str], scale: str = "linear")
     drawing.frame(axes, palette)
     axes.grid(axis="y", color=palette["grid"], linewidth=0.8)
 
-    with_mean = {curve.group for curve in panel.curves if curve.look == "mean"}
+    with_mean = {curve.group for curve in panel.curves if curve.is_mean}
     counts = collections.Counter(curve.group for curve in panel.curves)
     ends: dict[int, tuple[float, float]] = {}
     for curve in panel.curves:
-        colour, dashes = drawing.look(curve.group, palette)
-        if curve.look == "mean":
+        colour, dashes = drawing.group_style(curve.group, palette)
+        if curve.is_mean:
             axes.plot(curve.x, curve.y, color=colour, linewidth=2, linestyle=dashes)
             low, high = curve.y - curve.error, curve.y + curve.error
             axes.fill_between(curve.x, low, high, color=colour, alpha=0.16, linewidth=0)
@@ -138,8 +139,8 @@ def draw(axes, panel: _Panel, palette: Mapping[str, str], scale: str = "linear")
                 linewidth=0.8 if faint else 1.8, alpha=0.45 if faint else 1,
             )  # fmt: skip
 
-        # Of several runs without a mean no end is that of the group.
-        if curve.look == "mean" or counts[curve.group] == 1:
+        # Several runs without a mean have no end that is the group's.
+        if curve.is_mean or counts[curve.group] == 1:
             ends[curve.group] = (curve.x[-1], curve.y[-1])
             if len(curve.x) == 1:
                 axes.plot(curve.x, curve.y, "o", color=colour, markersize=5, clip_on=False)
@@ -157,7 +158,7 @@ def draw(axes, panel: _Panel, palette: Mapping[str, str], scale: str = "linear")
     _label_ends(axes, ends, palette)
 
     drawing.value_ticks(axes.yaxis)
-    drawing.title(axes, panel.title, panel.unit, palette)
+    drawing.title(axes, panel.title, panel.subtitle, palette)
 
 
 def _baseline(comparison: comparison_lib.Comparison, name: str) -> float | None:
@@ -174,7 +175,7 @@ def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if size <= 1:
         return x, y
 
-    # The last group is filled up with copies of the last point.
+    # The last of these groups of points is filled up with copies of its last point.
     fill = -len(x) % size
     return tuple(np.pad(v, (0, fill), "edge").reshape(-1, size).mean(axis=1) for v in (x, y))
 
@@ -194,7 +195,7 @@ def _mean_curve(
         return []
 
     error = ys.std(axis=0, ddof=1) / math.sqrt(len(runs))
-    return [_Curve(xs.mean(axis=0), ys.mean(axis=0), group, "mean", name, error)]
+    return [_Curve(xs.mean(axis=0), ys.mean(axis=0), group, True, name, error)]
 
 
 def _limit_curves(axes, panel: _Panel) -> None:
@@ -239,6 +240,6 @@ def _label_ends(axes, ends: Mapping[int, tuple[float, float]], palette) -> None:
             axes.text(
                 x, height, f"{comparison_lib.letter(group)} {number}",
                 transform=axes.transAxes, fontsize=8.5, va="center", fontweight="bold",
-                color=drawing.look(group, palette)[0], parse_math=False,
+                color=drawing.group_style(group, palette)[0], parse_math=False,
                 bbox=behind if x < 1 else None,
             )  # fmt: skip

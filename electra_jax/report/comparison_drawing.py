@@ -16,6 +16,7 @@ from electra_jax.report import comparison as comparison_lib
 from electra_jax.report import comparison_curves, comparison_ladders, style
 
 _LETTERS = 160  # in a line of a note, which has the width of the picture
+_PALETTE = style.LIGHT
 
 
 def picture(comparison: comparison_lib.Comparison) -> bytes:
@@ -23,55 +24,64 @@ def picture(comparison: comparison_lib.Comparison) -> bytes:
 
     Heights are inches, measured from the top.
     """
-    palette = style.LIGHT
     ladders = comparison_ladders.metrics(comparison)[:6]
     along = "tokens_seen" if comparison_lib.tokens_say_more(comparison) else "step"
     panels = comparison_curves.panels(comparison, along)
     panels = panels or comparison_curves.panels(comparison, "step")
-    groups = comparison.groups
     notes = [
         line for note in comparison.notes for line in textwrap.wrap(f"Note: {note}.", _LETTERS)
     ]
 
-    rung = 0.42 * len(groups) + 0.35
-    ladder_rows, curve_rows = math.ceil(len(ladders) / 3), math.ceil(len(panels) / 3)
-    top = 0.95 + 0.27 * (len(groups) + len(notes)) + 0.6
-    height = top + ladder_rows * (rung + 1.0) + curve_rows * 3.0 + 0.2
-    figure = mpl_figure.Figure(figsize=(15, height), facecolor=palette["card"])
+    rung = 0.42 * len(comparison.groups) + 0.35
+    top = 0.95 + 0.27 * (len(comparison.groups) + len(notes)) + 0.6
+    middle = top + math.ceil(len(ladders) / 3) * (rung + 1.0)  # where the curves begin
+    height = middle + math.ceil(len(panels) / 3) * 3.0 + 0.2
+    figure = mpl_figure.Figure(figsize=(15, height), facecolor=_PALETTE["card"])
 
-    def say(text, below, size, colour, weight="normal", left=0.045):
-        figure.text(
-            left, 1 - below / height, text, fontsize=size, color=palette[colour],
-            fontweight=weight, parse_math=False,
-        )  # fmt: skip
-
-    say(headline(comparison), 0.45, 16, "ink", "bold")
-    at = 0.85  # of the next line of text
-    for place, group in enumerate(groups):
-        say(caption(group), at, 11, style.GROUPS[place % len(style.GROUPS)], "bold")
-        at += 0.27
-    for note in notes:
-        say(note, at, 10, "muted")
-        at += 0.27
-
-    left, wide, gap = 0.045, 0.165, 0.325  # shares of the width
+    _write_heading(figure, comparison, notes)
     for place, (name, title) in enumerate(ladders):
         row, column = divmod(place, 3)
-        bottom = top + row * (rung + 1.0) + rung
-        axes = figure.add_axes((left + gap * column, 1 - bottom / height, wide, rung / height))
-        comparison_ladders.draw(axes, comparison, name, title, palette)
-
+        axes = _add_axes(figure, column, top + row * (rung + 1.0), 0.165, rung)
+        comparison_ladders.draw(axes, comparison, name, title, _PALETTE)
     for place, panel in enumerate(panels):
         row, column = divmod(place, 3)
-        bottom = top + ladder_rows * (rung + 1.0) + row * 3.0 + 1.95
-        axes = figure.add_axes((left + gap * column, 1 - bottom / height, 0.235, 1.95 / height))
-        comparison_curves.draw(axes, panel, palette)
+        axes = _add_axes(figure, column, middle + row * 3.0, 0.235, 1.95)
+        comparison_curves.draw(axes, panel, _PALETTE)
     if not ladders and not panels:
-        say("Nothing to draw yet.", top, 11, "muted")
+        _write_line(figure, "Nothing to draw yet.", top, 11, "muted")
 
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=110)
     return file.getvalue()
+
+
+def _write_heading(figure, comparison, notes) -> None:
+    """The headline, the groups in their colours, and the notes."""
+    _write_line(figure, headline(comparison), 0.45, 16, "ink", "bold")
+    below = 0.85
+    for place, group in enumerate(comparison.groups):
+        colour = style.GROUPS[place % len(style.GROUPS)]
+        _write_line(figure, caption(group), below, 11, colour, "bold")
+        below += 0.27
+    for note in notes:
+        _write_line(figure, note, below, 10, "muted")
+        below += 0.27
+
+
+def _write_line(figure, text, below, size, colour, weight="normal") -> None:
+    """A line of text so many inches below the top."""
+    figure.text(
+        0.045, 1 - below / figure.get_figheight(), text, fontsize=size, color=_PALETTE[colour],
+        fontweight=weight, parse_math=False,
+    )  # fmt: skip
+
+
+def _add_axes(figure, column, top, width, height):
+    """Axes in one of three columns; `width` is a share of the figure's, the others are inches."""
+    whole = figure.get_figheight()
+    return figure.add_axes(
+        (0.045 + 0.325 * column, 1 - (top + height) / whole, width, height / whole)
+    )
 
 
 def headline(comparison: comparison_lib.Comparison) -> str:

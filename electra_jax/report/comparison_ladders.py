@@ -2,7 +2,7 @@
 """The ladders of a comparison: each group's final metric with its runs, error and baseline.
 
 A dot is a run, a line reaches two standard errors of the mean to either side, and a dashed stroke
-is what a guesser gets.
+is the baseline: the score of a guesser that has learnt nothing.
 """
 
 from collections.abc import Mapping
@@ -70,70 +70,80 @@ def draw(
 
     groups = comparison.groups
     first = comparison_lib.final(groups[0], name)
-    shown, trivial = [], []
+    shown, baselines = [], []  # values that the axis covers; (place, baseline) of each group
     for place, group in enumerate(groups):
-        found = comparison_lib.final(group, name)
-        if found is None:
+        mean = comparison_lib.final(group, name)
+        if mean is None:
             continue
 
-        colour, _ = drawing.look(place, palette)
-        values = comparison_lib.finals(group, name)
-        spread = 2 * (found.error or 0)
-        shown += [*values, found.value - spread, found.value + spread]
-        axes.plot(values, np.full(len(values), place), "o", color=colour, alpha=0.35, markersize=5,
-                  markeredgewidth=0)  # fmt: skip
-        if found.error is not None:
-            ends = [found.value - spread, found.value + spread]
-            axes.plot(ends, [place, place], color=colour, linewidth=2)
-        axes.plot(found.value, place, "D" if found.error is not None else "o", color=colour,
-                  markersize=7)  # fmt: skip
-
-        beside = comparison_lib.with_error(name, found)
-        apart = comparison_lib.difference(name, found, first) if place and first else None
-        _beside(axes, place, name, beside, apart, colour, palette)
-        guess = comparison_lib.baseline(group, name)
-        if guess is not None:
-            trivial.append((place, guess))
+        shown += _draw_group(axes, place, comparison_lib.finals(group, name), mean, palette)
+        difference = comparison_lib.difference(name, mean, first) if place and first else None
+        _label_group(axes, place, name, mean, difference, palette)
+        baseline = comparison_lib.baseline(group, name)
+        if baseline is not None:
+            baselines.append((place, baseline))
 
     # A baseline far from all runs is left out, so it is drawn once the limits are known.
-    _limit_ladder(axes, name, shown, trivial, len(groups), palette)
+    _limit_ladder(axes, name, shown, baselines, len(groups), palette)
     low, high = axes.get_xlim()
-    for place, guess in trivial:
-        if low <= guess.value <= high:
-            axes.plot([guess.value] * 2, [place - 0.36, place + 0.36], color=palette["muted"],
+    for place, baseline in baselines:
+        if low <= baseline.value <= high:
+            axes.plot([baseline.value] * 2, [place - 0.36, place + 0.36], color=palette["muted"],
                       linewidth=1.3, linestyle=(0, (3, 2)))  # fmt: skip
-
-    unit = name
-    if trivial:
-        values = [guess.value for _, guess in trivial]
-        words = trivial[0][1].name.replace("_", " ")
-        text = style.metric(name, min(values))
-        if style.metric(name, max(values)) != text:
-            text += f" to {style.metric(name, max(values))}"
-        unit += f"; {words} {text}" + ("" if low <= min(values) <= high else ", beyond the axis")
-    drawing.title(axes, title, unit, palette)
+    drawing.title(axes, title, _subtitle(name, baselines, low, high), palette)
 
 
-def _beside(axes, place, name, value, apart, colour, palette) -> None:
+def _draw_group(axes, place, values, mean, palette) -> list[float]:
+    """The dots of a group's runs and its mean with two standard errors.
+
+    Returns the values that the axis has to cover.
+    """
+    colour, _ = drawing.group_style(place, palette)
+    axes.plot(values, np.full(len(values), place), "o", color=colour, alpha=0.35, markersize=5,
+              markeredgewidth=0)  # fmt: skip
+
+    spread = 2 * (mean.error or 0)
+    ends = [mean.value - spread, mean.value + spread]
+    if mean.error is not None:
+        axes.plot(ends, [place, place], color=colour, linewidth=2)
+    axes.plot(mean.value, place, "D" if mean.error is not None else "o", color=colour,
+              markersize=7)  # fmt: skip
+    return [*values, *ends]
+
+
+def _subtitle(name, baselines, low, high) -> str:
+    """The metric and the values of its baselines; says if they are outside the axis."""
+    if not baselines:
+        return name
+    values = [baseline.value for _, baseline in baselines]
+    words = baselines[0][1].name.replace("_", " ")
+    text = style.metric(name, min(values))
+    if style.metric(name, max(values)) != text:
+        text += f" to {style.metric(name, max(values))}"
+    return f"{name}; {words} {text}" + ("" if low <= min(values) <= high else ", beyond the axis")
+
+
+def _label_group(axes, place, name, mean, difference, palette) -> None:
     """A group's value at the right, and below it the distance from the first group."""
-    where = axes.get_yaxis_transform()
-    axes.text(1.03, place - (0.18 if apart else 0), value, transform=where, fontsize=9,
-              va="center", color=colour, fontweight="bold", parse_math=False)  # fmt: skip
-    if apart:
-        words = f"{comparison_lib.signed(name, apart)}, {apart.verdict}"
-        mark = MARKS.get(apart.verdict, "muted")
+    where, (colour, _) = axes.get_yaxis_transform(), drawing.group_style(place, palette)
+    axes.text(1.03, place - (0.18 if difference else 0), comparison_lib.with_error(name, mean),
+              transform=where, fontsize=9, va="center", color=colour, fontweight="bold",
+              parse_math=False)  # fmt: skip
+    if difference:
+        words = f"{comparison_lib.signed(name, difference)}, {difference.verdict}"
+        mark = MARKS.get(difference.verdict, "muted")
         axes.text(1.03, place + 0.2, words, transform=where, fontsize=7.8, va="center",
                   color=palette[mark], parse_math=False)  # fmt: skip
 
 
-def _limit_ladder(axes, name, shown, trivial, count, palette) -> None:
+def _limit_ladder(axes, name, shown, baselines, count, palette) -> None:
     """Fits the axis to the runs, and to the baselines that lie near enough not to squeeze them."""
     low, high = min(shown), max(shown)
     low, high = drawing.room_around(low, high)
     room = (high - low) or 0.02 * abs(high) or 0.01
-    for _, guess in trivial:
-        if low - 2 * room <= guess.value <= high + 2 * room:
-            low, high = min(low, guess.value), max(high, guess.value)
+    for _, baseline in baselines:
+        if low - 2 * room <= baseline.value <= high + 2 * room:
+            low, high = min(low, baseline.value), max(high, baseline.value)
     room = 0.12 * ((high - low) or room)
     axes.set_xlim(low - room, high + room)
     axes.set_ylim(count - 0.5, -0.5)
@@ -141,7 +151,7 @@ def _limit_ladder(axes, name, shown, trivial, count, palette) -> None:
     letters = [comparison_lib.letter(place) for place in range(count)]
     axes.set_yticks(range(count), letters, fontweight="bold")
     for place, label in enumerate(axes.get_yticklabels()):
-        label.set_color(drawing.look(place, palette)[0])
+        label.set_color(drawing.group_style(place, palette)[0])
 
     axes.xaxis.set_major_locator(ticker.MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
     drawing.value_ticks(axes.xaxis, "percent" if style.is_share(name) else "")

@@ -13,8 +13,10 @@ from typing import Any
 
 from electra_jax.report import compared_run, means, metric_values
 
-_OFTEN = 0.06  # of all cases; with very many seeds it is 0.046
-_OF_SEEDS = 0.005  # share of the entropy by which rows of two seeds may differ; 0.0001 was seen
+# Share of cases from which on luck is worth a note; with very many seeds the share is 0.046.
+_OFTEN = 0.06
+# Share of the entropy by which the rows of two seeds may differ; 0.0001 was seen.
+_SEED_TOLERANCE = 0.005
 # Settings that decide how much of a text a network is shown that predicts masked tokens.
 _MASKING = ("mask_rate", "mask_token_rate", "random_token_rate", "mask_unit", "span_words")
 
@@ -68,7 +70,7 @@ def _of_luck(groups) -> list[str]:
         return []
     often = f"{'' if first == fewest else 'up to '}{share:.0%}"  # a bound where sizes differ
     return [
-        f"of {first} and {fewest} seeds luck alone passes two standard errors in {often} of all"
+        f"with {first} and {fewest} seeds luck alone exceeds two standard errors in {often} of all"
         " cases (Student's t)"
     ]
 
@@ -92,7 +94,7 @@ def _of_evaluations(runs: Sequence[compared_run.ComparedRun]) -> list[str]:
             found[run.seed].append(value)
     every = [value for values in found.values() for value in values]
     of_a_seed = [max(values) - min(values) for values in found.values()]
-    if every and (max(of_a_seed) > 1e-4 or max(every) - min(every) > _OF_SEEDS * min(every)):
+    if every and (max(of_a_seed) > 1e-4 or max(every) - min(every) > _SEED_TOLERANCE * min(every)):
         notes.append(
             "the runs were evaluated on different rows or vocabularies (unigram_entropy"
             f" {min(every):.4f} to {max(every):.4f}): compare margins over the guesser, not losses"

@@ -128,14 +128,14 @@ def _finals(comparison: comparison_lib.Comparison, name: str) -> list[dict[str, 
 
         cell["value"] = comparison_lib.with_error(name, found)
         if place and first is not None:
-            apart = comparison_lib.difference(name, found, first)
-            cell["apart"] = comparison_lib.signed(name, apart)
-            cell["verdict"] = apart.verdict
-            cell["mark"] = comparison_ladders.MARKS.get(apart.verdict, "")
-        trivial = comparison_lib.baseline(group, name)
-        if trivial is not None:
-            guesser = trivial.name.replace("_", " ")
-            cell["baseline"] = f"{guesser} {style.metric(name, trivial.value)}"
+            difference = comparison_lib.difference(name, found, first)
+            cell["apart"] = comparison_lib.signed(name, difference)
+            cell["verdict"] = difference.verdict
+            cell["mark"] = comparison_ladders.MARKS.get(difference.verdict, "")
+        baseline = comparison_lib.baseline(group, name)
+        if baseline is not None:
+            guesser = baseline.name.replace("_", " ")
+            cell["baseline"] = f"{guesser} {style.metric(name, baseline.value)}"
     return cells
 
 

@@ -37,12 +37,12 @@ def text(comparison: comparison_lib.Comparison) -> str:
             if found is None:
                 continue
 
-            trivial = comparison_lib.baseline(group, name)
-            beside = style.metric(name, trivial.value) if trivial else ""
-            cells = [title, group.letter, comparison_lib.with_error(name, found), beside, "", ""]
+            baseline = comparison_lib.baseline(group, name)
+            guess = style.metric(name, baseline.value) if baseline else ""
+            cells = [title, group.letter, comparison_lib.with_error(name, found), guess, "", ""]
             if group is not comparison.groups[0] and first is not None:
-                apart = comparison_lib.difference(name, found, first)
-                cells[4:] = [comparison_lib.signed(name, apart), apart.verdict]
+                difference = comparison_lib.difference(name, found, first)
+                cells[4:] = [comparison_lib.signed(name, difference), difference.verdict]
             table.append(cells)
             title = ""  # a metric is named in its first row only
     lines += console_table.lines(table) if len(table) > 1 else ["no run has been evaluated yet"]

@@ -4,9 +4,9 @@
     a figure drawn in STAND_INS  ->  svg          ->  inline SVG whose colours are CSS variables
     a picture or a page          ->  write_whole  ->  the file, never half of it
 
-`run_drawing.py`, `comparison_curves.py`, `comparison_ladders.py` and `finetuning/results/page.py`
-draw with matplotlib and use these functions, which do not know what is drawn. `charts.py` puts
-their drawings into pages.
+`run_drawing.py`, `comparison_curves.py`, `comparison_ladders.py` and the `page_charts.py` of
+fine-tuning draw with matplotlib and use these functions, which do not know what is drawn.
+`charts.py` puts their drawings into pages.
 """
 
 import html
@@ -99,19 +99,19 @@ def frame(axes, palette: Mapping[str, str]) -> None:
     axes.tick_params(which="both", length=0, labelsize=8.5, labelcolor=palette["muted"], pad=4)
 
 
-def title(axes, text: str, unit: str, palette: Mapping[str, str]) -> None:
-    """The title of a chart in bold, and its unit between the title and the axes."""
+def title(axes, text: str, subtitle: str, palette: Mapping[str, str]) -> None:
+    """The title of a chart in bold, and small letters between it and the axes."""
     axes.set_title(
         text, loc="left", fontsize=11, fontweight="bold", color=palette["ink"], pad=24
     )  # fmt: skip
     axes.text(
-        0, 1, unit, transform=above(axes, 11), fontsize=8.5, color=palette["muted"],
+        0, 1, subtitle, transform=above(axes, 11), fontsize=8.5, color=palette["muted"],
         parse_math=False,
     )  # fmt: skip
 
 
-def look(group: int, palette: Mapping[str, str]) -> tuple[str, tuple]:
-    """Colour and dashes of a group; where there are more groups than colours, they are dashed."""
+def group_style(group: int, palette: Mapping[str, str]) -> tuple[str, tuple]:
+    """Colour and dashes of a group; groups beyond the number of colours are dashed."""
     rounds, place = divmod(group, len(style.GROUPS))
     return palette[style.GROUPS[place]], (0, ()) if not rounds else (0, (4, 1 + rounds))
 

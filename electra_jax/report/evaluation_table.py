@@ -6,7 +6,7 @@
     disc_auc                0.712 (0.500)      0.655 (0.500)     chance that a replaced ...
 
 There is a row per metric, with its meaning at the end, and a column per text. The number in
-brackets is the baseline: what a guesser gets that has learnt nothing (`baselines.py`).
+brackets is the baseline: the score of a guesser that has learnt nothing (`baselines.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,13 @@ from electra_jax.report import baselines, metric_values, style, text_units
 Column = tuple[str, Mapping[str, Any]]  # title, metrics
 
 _NOT_LEARNT = "!"  # after a value that is no better than its baseline
+_MEANING_WIDTH = 60  # characters that are left free for the meanings; longer ones exceed the width
 _BESIDE = r"\d\S* \(\d\S*\)"  # a value and its baseline
 COLOURS = rf"(?P<green>{_BESIDE})(?=  )|(?P<red>{_BESIDE}{_NOT_LEARNT})"
 
 _TEXT = {
     "documents": "",
-    "words": "parted by white space",
+    "words": "separated by white space",
     "characters": "one blank between words",
     "tokens": "of the run's vocabulary, special ones apart",
     "rows": "that the networks read",
@@ -41,7 +42,7 @@ _GENERATOR = {
     "gen_masked_bits_per_character": "the same in bits",
     "gen_masked_accuracy": "masked tokens that are its best guess",
     "gen_entropy": "nats, how undecided it is at masked tokens",
-    "gen_loss": "nats for a chosen token; some chosen ones are left as they are and easy",
+    "gen_loss": "nats for a chosen token; some of these keep their token and are easy",
     "gen_accuracy": "chosen tokens that are its best guess",
     "gen_sampled_accuracy": "chosen tokens that it happens to write back",
 }
@@ -59,7 +60,7 @@ _MAIN = {
 }
 _DISCRIMINATOR = {
     "disc_loss": "nats for a token",
-    "disc_accuracy": "tokens judged rightly",
+    "disc_accuracy": "tokens judged correctly",
     "disc_precision": "of the tokens that it calls replaced, those that are",
     "disc_recall": "of the replaced tokens, those that it calls so",
     "disc_f1": "harmonic mean of the two",
@@ -112,7 +113,7 @@ def table(shown: Sequence[Column], width: int = 160) -> str:
     cells = [[_cell(name, values) for name in names] for _, values in shown]
     widths = [max(map(len, [title, *found])) for (title, _), found in zip(shown, cells)]
 
-    room = width - (max(map(len, names)) + 2) - _WORDS_WIDTH
+    room = width - (max(map(len, names)) + 2) - _MEANING_WIDTH
     groups, taken = [[]], 0
     for number, size in enumerate(widths):
         if groups[-1] and taken + size + 2 > room:
@@ -124,13 +125,10 @@ def table(shown: Sequence[Column], width: int = 160) -> str:
     return "\n\n".join(filter(None, [*blocks, _legend(shown, names)]))
 
 
-_WORDS_WIDTH = 60  # left free for the meanings; longer ones exceed `width`
-
-
 def _block(shown, cells, names, group):
     """A table of the columns whose numbers are in `group`."""
     rows = [
-        [f"  {name}", *(cells[n][at] for n in group), _words(name, shown)]
+        [f"  {name}", *(cells[n][at] for n in group), _meaning(name, shown)]
         for at, name in enumerate(names)
     ]
     title, *lines = console_table.lines([["", *(shown[n][0] for n in group), ""], *rows])
@@ -148,16 +146,15 @@ def _legend(shown, names):
     marked = False
     for name in names:
         for _, values in shown:
-            trivial = text_units.baseline(name, values) if name in values else None
-            if trivial is not None:
-                found.setdefault(baselines.GUESSERS.get(trivial.name, trivial.name), []).append(
-                    name
-                )
+            baseline = text_units.baseline(name, values) if name in values else None
+            if baseline is not None:
+                guesser = baselines.GUESSERS.get(baseline.name, baseline.name)
+                found.setdefault(guesser, []).append(name)
                 marked = marked or _cell(name, values).endswith(_NOT_LEARNT)
     if not found:
         return ""
 
-    lines = ["In brackets what a guesser gets who has learnt nothing:"]
+    lines = ["In brackets: the score of a guesser that has learnt nothing:"]
     lines += console_table.lines(
         [("  " + ", ".join(_without_figures(of)), guesser) for guesser, of in found.items()]
     )
@@ -192,12 +189,12 @@ def _cell(name, values):
     if isinstance(values[name], int):
         return f"{values[name]:,}"
 
-    value, trivial = metric_values.value(values, name), text_units.baseline(name, values)
+    value, baseline = metric_values.value(values, name), text_units.baseline(name, values)
     cell = _number(name, value)
-    if trivial is None:
+    if baseline is None:
         return cell
-    mark = _NOT_LEARNT if value is not None and trivial.margin(value) <= 0 else ""
-    return f"{cell} ({_number(name, trivial.value)}){mark}"
+    mark = _NOT_LEARNT if value is not None and baseline.margin(value) <= 0 else ""
+    return f"{cell} ({_number(name, baseline.value)}){mark}"
 
 
 def _number(name, value):
@@ -206,11 +203,11 @@ def _number(name, value):
     return style.count(value) if large else style.metric(name, value)
 
 
-def _words(name, shown):
+def _meaning(name, shown):
     """The meaning of a metric, and whether lower or higher is better if it has a baseline."""
     words = _MEANINGS.get(name, "")
     for _, values in shown:
-        trivial = text_units.baseline(name, values)
-        if trivial is not None:
-            return f"{words}; {'lower' if trivial.lower_wins else 'higher'} is better"
+        baseline = text_units.baseline(name, values)
+        if baseline is not None:
+            return f"{words}; {'lower' if baseline.lower_wins else 'higher'} is better"
     return words

@@ -65,17 +65,18 @@ def intervals(rows: Sequence[Mapping]) -> Iterator[tuple[int, float]]:
 
 def _flops(config, rows, starts) -> float | None:
     """The FLOPs of all training steps that are in the rows; None if a start does not tell them."""
-    kinds, schedule = stages.of(config), config.schedule
-    a_row = starts[-1].get("row_flops") if starts else None
-    if not isinstance(a_row, list) or len(a_row) != len(kinds):
+    run_stages, schedule = stages.of(config), config.schedule
+    row_flops = starts[-1].get("row_flops") if starts else None
+    if not isinstance(row_flops, list) or len(row_flops) != len(run_stages):
         return None
 
     # A stage ends with a log line, so all steps of an interval are of the stage of its first step.
     total, step, tokens, seconds = 0.0, 0, 0, 0.0
     for row in rows:
         if row["kind"] == "train":
-            stage = stages.number(schedule, step, tokens, seconds)
-            total += (row["step"] - step) * kinds[stage].batch_size * a_row[stage]
+            number = stages.number(schedule, step, tokens, seconds)
+            rows_read = (row["step"] - step) * run_stages[number].batch_size
+            total += rows_read * row_flops[number]
             step, tokens = row["step"], row.get("tokens_seen") or tokens
             seconds = 60 * schedule.minutes * (row.get("progress") or 0.0)
     return total if step else None

@@ -111,8 +111,8 @@ def draw(
         panel.title, loc="left", fontsize=11, fontweight="bold", color=palette["ink"], pad=34
     )
     axes.text(
-        0, 1, panel.unit, transform=drawing.above(axes, 23), fontsize=8.5, color=palette["muted"],
-        parse_math=False,
+        0, 1, panel.subtitle, transform=drawing.above(axes, 23), fontsize=8.5,
+        color=palette["muted"], parse_math=False,
     )  # fmt: skip
 
     if panel.log:

@@ -205,16 +205,16 @@ def _tiles(evaluation: Mapping, train: Mapping) -> list[_Tile]:
             continue
 
         guesser = baselines.IN_WORDS[baseline.name]
-        trivial = style.metric(name, baseline.value)
+        guess = style.metric(name, baseline.value)
         amount = style.difference(name, abs(baseline.margin(value)))
-        if shown == trivial or amount == style.difference(name, 0.0):
-            tiles.append(_Tile(title, shown, f"equal to {guesser} {trivial}"))
+        if shown == guess or amount == style.difference(name, 0.0):
+            tiles.append(_Tile(title, shown, f"equal to {guesser} {guess}"))
             continue
 
         side = baseline.side(value)
         arrow = "▼" if side == "below" else "▲"
         mark = "good" if baseline.margin(value) > 0 else "bad"
-        tiles.append(_Tile(title, shown, f"{side} {guesser} {trivial}", f"{arrow} {amount}", mark))
+        tiles.append(_Tile(title, shown, f"{side} {guesser} {guess}", f"{arrow} {amount}", mark))
 
     tokens, epoch = metric_values.value(train, "tokens_seen"), metric_values.value(train, "epoch")
     if tokens is not None:
@@ -253,10 +253,10 @@ def _sources(evaluation: Mapping) -> tuple[list[str], list[dict]]:
 def _cell(name: str, evaluation: Mapping) -> dict[str, str]:
     """The value of a metric and, if it has one, its baseline."""
     value, baseline = metric_values.value(evaluation, name), baselines.of(name, evaluation)
-    cell = {"value": style.metric(name, value), "trivial": "", "mark": ""}
+    cell = {"value": style.metric(name, value), "baseline": "", "mark": ""}
     if value is not None and baseline is not None:
-        cell["trivial"] = style.metric(name, baseline.value)
-        if cell["value"] != cell["trivial"]:  # as they are written
+        cell["baseline"] = style.metric(name, baseline.value)
+        if cell["value"] != cell["baseline"]:  # as they are written
             cell["mark"] = "good" if baseline.margin(value) > 0 else "bad"
     return cell
 

@@ -111,7 +111,7 @@ class Panel:
     """One chart."""
 
     title: str
-    unit: str  # the names of its metrics, in small letters below the title
+    subtitle: str  # the names of its metrics, in small letters below the title
     lines: tuple[Line, ...]
     log: bool = False
     percent: bool = False
@@ -209,7 +209,7 @@ def _losses(of: _LinesOf) -> list[Panel]:
 def _judgements(of: _LinesOf) -> list[Panel]:
     """How good the answers of both networks are."""
     accuracy = "gen_masked_accuracy" if of.masked else "gen_accuracy"
-    unit = accuracy if of.masked else "train gen_accuracy, held-out gen_masked_accuracy"
+    subtitle = accuracy if of.masked else "train gen_accuracy, held-out gen_masked_accuracy"
     return [
         Panel(
             "Discriminator AUC",
@@ -232,7 +232,7 @@ def _judgements(of: _LinesOf) -> list[Panel]:
         ),
         Panel(
             "Generator accuracy",
-            unit,
+            subtitle,
             (of.train(accuracy, _G), of.held("gen_masked_accuracy", _G)),
             percent=True,
         ),

@@ -53,10 +53,10 @@ def baseline(name: str, metrics: Mapping[str, Any]) -> baselines.Baseline | None
     if figure not in FIGURES:
         return baselines.of(name, metrics)
 
-    trivial = metric_values.value(metrics, f"unigram_{figure}")
-    if trivial is None or baselines.of(f"{stem}_masked_loss", metrics) is None:
+    entropy = metric_values.value(metrics, f"unigram_{figure}")
+    if entropy is None or baselines.of(f"{stem}_masked_loss", metrics) is None:
         return None
-    return baselines.Baseline("unigram_entropy", trivial, lower_wins=True)
+    return baselines.Baseline("unigram_entropy", entropy, lower_wins=True)
 
 
 def _exp(nats):

@@ -198,14 +198,14 @@ def _token_cells(tokens: Sequence[scoring.Token], word: list[int], room: int) ->
         token, look = tokens[i], None
         piece = _fitted(view.clean(token.piece, token.starts_word, visible=True), room)
         if token.p_replaced is None:
-            said = _probability(token.p)
+            percentage = _probability(token.p)
         else:
             look = view.FALSE_ALARM if token.p_replaced >= view.THRESHOLD else None
-            said = f"{_MARKS[look] if look else ''}{100 * token.p_replaced:.0f}%"
+            percentage = f"{_MARKS[look] if look else ''}{100 * token.p_replaced:.0f}%"
 
         blank = [(" ", None)] if i != word[0] else []
-        size = max(map(terminal_cells.cell_len, (piece, said)))
-        for line, text in ((pieces, piece), (percentages, said)):
+        size = max(map(terminal_cells.cell_len, (piece, percentage)))
+        for line, text in ((pieces, piece), (percentages, percentage)):
             rest = size - terminal_cells.cell_len(text)
             line += [*blank, (text, look), (" " * rest, None)]
     return pieces, percentages

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """How large and how fast a configuration is, without training it.
 
-`dry_run` estimates what a run needs, `synthetic` builds its step for random rows, and `step_parts`
-cuts that step into parts that can be timed. `ahead_of_time` compiles it for chips that are not
-here, `topology_fit` says whether it fits them, and `remedies` chooses the settings with which it
-may.
-`cost_model` computes the hours of a run on chips for which nothing was compiled, and `paper_flops`
-counts operations as the paper does.
+    dry_run                                  estimates what a run needs, with `memory` and `disk`
+    measurement, step_parts                  time the step and its parts on this machine
+    ahead_of_time, topology_fit, remedies    compile it for other chips (`chips`), say whether it
+                                             fits, and try the settings with which it may
+    hlo, exchanges                           read the compiled program
+    flops_figures, flops_tables, paper_flops count operations, also as the paper does
+    cost_model                               bounds the hours of a run without compiling it
+    synthetic                                builds the step of a run for random rows
 
 Commands, benchmarks and checks import these modules. A configuration goes in; text, programs to
 time or numbers come out, and nothing is kept.

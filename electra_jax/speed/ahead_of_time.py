@@ -8,7 +8,7 @@ The step is the one that a run takes (`speed.synthetic`); states are shapes and 
 allocated. A run with stages has a step for each row length and batch size: all are compiled, and
 what is found is that of the stage that needs most memory. The compilers come in the wheels `libtpu`
 and `jax-cuda*-plugin`, the extra `aot`. They write to standard error and may end the process, so
-`compile_apart` works in a process of its own for each step.
+`compile_in_subprocess` compiles each step in a process of its own.
 """
 
 import concurrent.futures
@@ -94,12 +94,12 @@ class StepOnChips:
     state: int = 0  # bytes
     peak: int = 0  # bytes; what the compiler says it would need, if it does not fit
     flops: float = 0.0  # of a step, over all chips, in the honest convention
+    # {kind of collective: (how many per step, bytes of their results on a chip)}.
     exchanged: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
-    # The same of those between slices, with the bytes that a chip sends to other slices.
+    # The same for those between slices, with the bytes that a chip sends to other slices.
     crossing: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
-    moved: int | None = (
-        None  # bytes that kernels read and write; None if a loop's length is unknown
-    )
+    # Bytes that kernels read and write; None if the length of a loop is unknown.
+    moved: int | None = None
     cycles: int | None = None  # that the compiler expects; None if it names none
     seconds: float = 0.0  # to compile
     problem: str = ""  # why it did not compile; "" if it did
@@ -120,55 +120,60 @@ def missing(platform: str) -> str:
         there = [found for place in places or () for found in pathlib.Path(place).glob("xla_cuda*")]
     if there:
         return ""
-    apart = "in an environment of its own, since jax then looks for that device in every command"
-    return f"no compiler for {platform} here: {extras.command('aot')}, {apart}"
+    where = "in an environment of its own, since jax then looks for that device in every command"
+    return f"no compiler for {platform} here: {extras.command('aot')}, {where}"
 
 
-def compile_apart(
+def compile_in_subprocess(
     tree: ml_collections.ConfigDict, topology: chips.Topology, vocab_size: int
 ) -> StepOnChips:
-    """Compiles in processes of their own, whose standard error is not shown.
+    """Compiles the step of each stage in a subprocess, whose standard error is not shown.
 
-    Returns what was found of the stage that needs most memory; each is compiled by itself.
+    Returns what was found for the stage that needs most memory.
 
-    Raises ValueError, one line, if the configuration does not fit the topology (as a mesh or a
-    batch that cannot be split), or if there is no compiler for these chips.
+    Raises ValueError, one line, if the configuration does not suit the topology (such as a mesh or
+    a batch that cannot be split), or if there is no compiler for these chips.
     """
     if reason := missing(topology.chip.platform):
         raise ValueError(reason)
 
-    kinds = stages.distinct(config_lib.parse(ml_collections.ConfigDict(tree.to_dict())))
-    found = [_stage_apart(tree, topology, vocab_size, kind) for kind in kinds]
-    if len(kinds) == 1:
+    distinct = stages.distinct(config_lib.parse(ml_collections.ConfigDict(tree.to_dict())))
+    found = [_compile_stage(tree, topology, vocab_size, stage) for stage in distinct]
+    if len(distinct) == 1:
         return found[0]
-    return neediest([dataclasses.replace(one, stage=kind) for one, kind in zip(found, kinds)])
+    return neediest([dataclasses.replace(one, stage=stage) for one, stage in zip(found, distinct)])
 
 
 def neediest(found: Sequence[StepOnChips]) -> StepOnChips:
     """Returns what decides whether a run fits: the stage that needs most memory.
 
-    A stage that did not compile comes first: if the compiler does not say how much it needs, it may
-    be any number.
+    A stage that did not compile counts as one that needs more: most of all if the compiler does not
+    say how much.
     """
-    return max(
-        found, key=lambda one: (bool(one.problem) and not one.peak, bool(one.problem), one.peak)
-    )
+
+    def need(one):
+        failed = bool(one.problem)
+        return failed and not one.peak, failed, one.peak
+
+    return max(found, key=need)
 
 
-def _stage_apart(
+def _compile_stage(
     tree: ml_collections.ConfigDict, topology: chips.Topology, vocab_size: int, stage: stages.Stage
 ) -> StepOnChips:
-    """Compiles the step of one stage in a process of its own."""
+    """Compiles the step of one stage in a subprocess."""
     # The environment is read when jax is imported, in the new process.
     with (
         environment_variables.set_during(ENVIRONMENT),
         tempfile.NamedTemporaryFile(mode="r") as errors,
     ):
         context = multiprocessing.get_context("spawn")
-        with concurrent.futures.ProcessPoolExecutor(1, context) as apart:
-            work = apart.submit(_work, tree.to_dict(), topology, vocab_size, stage, errors.name)
+        with concurrent.futures.ProcessPoolExecutor(1, context) as pool:
+            future = pool.submit(
+                _in_subprocess, tree.to_dict(), topology, vocab_size, stage, errors.name
+            )
             try:
-                return work.result()
+                return future.result()
             except concurrent.futures.BrokenExecutor:
                 return StepOnChips(problem=f"the compiler ended: {_last_words(errors.read())}")
 
@@ -179,12 +184,12 @@ def compile_step(
     vocab_size: int,
     stage: stages.Stage | None = None,
 ) -> tuple[Program, synthetic.Rehearsal]:
-    """Traces and compiles the step of a stage, of the first without one.
+    """Traces and compiles the step of a stage; that of the first stage if none is given.
 
-    Raises the error of the compiler, e.g. too little memory.
+    Raises the error of the compiler, for example that memory is too small.
     """
     if topology.chip.platform == "cuda" and not config.mesh.slices:
-        # GPUs that are only described do not say which machine they are of.
+        # GPUs that are only described do not say to which machine they belong.
         mesh = dataclasses.replace(config.mesh, slices=topology.slices)
         config = dataclasses.replace(config, mesh=mesh)
     ready = synthetic.prepare(config, vocab_size, devices(topology))
@@ -216,7 +221,7 @@ def compile_step(
 
 
 def devices(topology: chips.Topology) -> list[jax.Device]:
-    """Returns descriptions of the chips, which a mesh can be made of and a step compiled for."""
+    """Returns descriptions of the chips, from which a mesh can be made to compile a step for."""
     chip = topology.chip
     if chip.platform == "cuda":
         about = _GPU.format(name=chip.name, bandwidth=int(chip.bandwidth), memory=chip.memory)
@@ -224,7 +229,7 @@ def devices(topology: chips.Topology) -> list[jax.Device]:
             chip.name,
             "cuda",
             target_config=about,
-            topology=f"{topology.slices}x1x{topology.chips_a_slice}",
+            topology=f"{topology.slices}x1x{topology.chips_per_slice}",
         )
         return list(described.devices)
 
@@ -233,13 +238,13 @@ def devices(topology: chips.Topology) -> list[jax.Device]:
         more["num_slices"] = topology.slices
     if chip.name == "v4":
         more["chip_config_name"] = "megacore"  # one device per chip
-    if topology.chips_a_slice == 1:
+    if topology.chips_per_slice == 1:
         more["chips_per_host_bounds"] = [1] * 3
     return list(topologies.get_topology_desc(topology.slice, "tpu", **more).devices)
 
 
 def _kernels_for(chip: chips.Chip) -> contextlib.AbstractContextManager:
-    """Tells Pallas for which GPU its kernels are; else it asks the devices of this machine."""
+    """Tells Pallas for which GPU its kernels are; otherwise it asks the devices of this machine."""
     if chip.platform != "cuda":
         return contextlib.nullcontext()
     described = jax.sharding.AbstractDevice(f"NVIDIA {chip.name.upper()}", None, "cuda")
@@ -252,7 +257,7 @@ def without_cache() -> Iterator[None]:
     """jax writes a program for an absent chip to its cache, but cannot read it back there."""
     before = jax.config.jax_enable_compilation_cache
     jax.config.update("jax_enable_compilation_cache", False)
-    compilation_cache.reset_cache()  # jax decides once a process whether it uses the cache
+    compilation_cache.reset_cache()  # jax decides once per process whether it uses the cache
     try:
         yield
     finally:
@@ -260,10 +265,10 @@ def without_cache() -> Iterator[None]:
         compilation_cache.reset_cache()
 
 
-def _work(
+def _in_subprocess(
     tree: dict, topology: chips.Topology, vocab_size: int, stage: stages.Stage, errors: str
 ) -> StepOnChips:
-    """In the process of the compiler: compiles and reads the program."""
+    """Compiles a step and reads the program; this runs in the process of the compiler."""
     with open(errors, "w", encoding="utf-8") as file:
         os.dup2(file.fileno(), 2)
 
@@ -282,7 +287,7 @@ def _work(
         program.peak,
         flops,
         exchanges.exchanged(program.text),
-        exchanges.crossing(program.text, topology.chips_a_slice),
+        exchanges.crossing(program.text, topology.chips_per_slice),
         _moved(program.text),
         _cycles(program.text),
         program.seconds,

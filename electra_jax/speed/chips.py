@@ -29,12 +29,12 @@ class Chip:
         return next(peak for name, _, peak in accounting.PEAKS if name == self.kind)
 
 
-# Google Cloud TPU, one page a version: capacity and bandwidth of the memory, "interchip
+# Google Cloud TPU, one page per version: capacity and bandwidth of the memory, "interchip
 # interconnect BW" in Gbps, here in bytes. What a program may use is less than the capacity: for
 # v5e it is what the compiler itself names when it refuses a program. "Data center network
 # bandwidth" is in Gbps too. NVIDIA H100 and H200: SXM; the 900 GB/s of NVLink are of both
 # directions, and a DGX has a network card of 400 Gbps for each of its eight GPUs. A TPU's clock
-# follows from its FLOP/s: 2 a cycle for each cell of its 4 (v5e), 8 (v4, v5p) or 4 (v6e) units of
+# follows from its FLOP/s: 2 per cycle for each cell of its 4 (v5e), 8 (v4, v5p) or 4 (v6e) units of
 # 128 x 128, on v6e 256 x 256.
 CHIPS = (
     Chip("v4", "tpu v4", "tpu", 3, 32 * 2**30, 1228e9, 2400e9 / 8, None, 1.05e9),
@@ -51,8 +51,8 @@ _TOPOLOGY = re.compile(r"((?P<slices>\d+)x)?(?P<chip>[a-z]\w*):(?P<shape>\d+(x\d
 class Topology:
     """Chips of one kind, in one or several slices.
 
-    A slice is so many chips whose own links connect them: of a TPU pod, or the GPUs of one machine.
-    Slices reach each other over the network of the data centre, which is slower.
+    The chips of a slice are connected by links of their own: a slice of a TPU pod, or the GPUs of
+    one machine. Slices reach each other over the network of the data centre, which is slower.
     """
 
     chip: Chip
@@ -62,10 +62,10 @@ class Topology:
     @property
     def chips(self) -> int:
         """Returns how many chips there are in all slices."""
-        return self.slices * self.chips_a_slice
+        return self.slices * self.chips_per_slice
 
     @property
-    def chips_a_slice(self) -> int:
+    def chips_per_slice(self) -> int:
         """Returns how many chips one slice has."""
         return math.prod(self.shape)
 
@@ -79,9 +79,9 @@ class Topology:
 
 
 def topology(text: str) -> Topology:
-    """Reads `v5e:16x16`, `v5p:4x4x4`, `h100:8`, or two slices, `2xv5e:16x16`.
+    """Parses `v5e:16x16`, `v5p:4x4x4`, `h100:8`, or two slices, `2xv5e:16x16`.
 
-    Raises ValueError, one line, if it is none.
+    Raises ValueError, one line, if the text names no topology.
     """
     examples = "write one such as v5e:2x4, 2xv5e:4x4 (two slices), v4:2x2x2 or h100:8"
     found = _TOPOLOGY.fullmatch(text)

@@ -24,8 +24,8 @@ from electra_jax.speed import chips as chips_lib
 from electra_jax.speed import paper_flops, synthetic, topology_fit
 from electra_jax.step import plans
 
-# The run of the paper with this configuration: (name in `paper_flops.PUBLISHED`).
-BUDGETS = {
+# The runs of the paper with each configuration, by their names in `paper_flops.PUBLISHED`.
+PAPER_RUNS = {
     "small": ("ELECTRA-Small",),
     "base": ("ELECTRA-Base",),
     "large": ("ELECTRA-Large, 400K", "ELECTRA-Large, 1.75M"),
@@ -47,14 +47,14 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Floor:
-    """A floor, computed: what the datasheet allows at the best."""
+    """The shortest time that the datasheet allows for a step, computed."""
 
     chips: int
-    limits: dict[str, float]  # seconds of a step that each limit allows at the least
+    limits: dict[str, float]  # the least seconds of a step under each limit alone
 
     @property
     def step(self) -> float:
-        """Returns the seconds of a step at the least, if everything overlaps."""
+        """Returns the least seconds of a step, if everything overlaps."""
         return max(self.limits.values())
 
     @property
@@ -63,26 +63,26 @@ class Floor:
         return 1 - self.limits["products"] / sum(self.limits.values())
 
     def hours(self, steps: float) -> float:
-        """Returns the hours of so many steps at the least."""
+        """Returns the least hours that this many steps take."""
         return steps * self.step / 3600
 
     def chip_hours(self, steps: float) -> float:
-        """Returns the hours of all chips together of so many steps at the least."""
+        """Returns the least hours of this many steps, over all chips together."""
         return self.hours(steps) * self.chips
 
 
 def work(config: config_lib.Config, vocab_size: int, stage: stages.Stage | None = None) -> Work:
-    """Returns the work of a step of a stage, of the first without one; traced over shapes."""
+    """Returns the work of a step of a stage (of the first if none is given); traced over shapes."""
     plan = plans.make_plan(config, synthetic.MadeUpVocabulary(vocab_size))
     leaves = jax.tree_util.tree_leaves_with_path(plan.state_shapes.params)
-    kinds = stages.distinct(config)
-    stage = stage or kinds[0]
+    distinct = stages.distinct(config)
+    stage = stage or distinct[0]
     rows, length = stage.batch_size, stage.sequence_length
     return Work(
         rows,
         plan.objectives[length].flops(length).train * rows,
         sum(_bytes(trees.path_name(path), x) for path, x in leaves),
-        stage if len(kinds) > 1 else None,
+        stage if len(distinct) > 1 else None,
     )
 
 
@@ -106,7 +106,7 @@ def floor(work: Work, topology: chips_lib.Topology) -> Floor:
     if topology.slices > 1:
         if chip.network is None:
             raise ValueError(f"the network between slices of {chip.name} is not known here")
-        share = work.gradients / topology.chips_a_slice
+        share = work.gradients / topology.chips_per_slice
         limits["network"] = (
             topology_fit.to_other_slices("all-reduce", topology.slices) * share / chip.network
         )

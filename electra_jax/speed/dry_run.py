@@ -31,7 +31,7 @@ from electra_jax.workdir import metadata, prepared_data
 # one GPU that was met reached 8 to 12 % (docs/experiments/first_light.md).
 _SHARE_OF_PEAK, _WIDE = 0.35, 768
 _MANY_EPOCHS = 100  # ELECTRA-Base of the paper read its text some 30 times, Small some 5
-_SPEED_UNKNOWN = "not known before the speed is"
+_SPEED_UNKNOWN = "not known until the speed is"
 
 
 def text(config: config_lib.Config, workdir: str) -> str:
@@ -43,7 +43,7 @@ def text(config: config_lib.Config, workdir: str) -> str:
         _check(config, data)
         rows_by_stage, unreachable = _prepared_rows(data), []
     except servers.Unreachable as error:
-        # All else can be said without the text, on a machine without a network too.
+        # Everything else is known without the text, even on a machine without a network.
         rows_by_stage, unreachable = [None] * len(stages.of(config)), [str(error)]
 
     found = _estimate(config, mesh, rows_by_stage, prepared_data.vocabulary_size(data))
@@ -63,9 +63,9 @@ class _Estimate:
     seconds: list[float]  # per step; empty if the device's speed is not known
     share_of_peak: float  # that `seconds` are computed with
     steps: list[int] | None  # None if the budget is one of time, and the speed is not known
-    scores: float  # bytes per device; as the next of the stage that needs most
-    activations: float
-    checkpoints: int  # at most at one time
+    scores: float  # bytes per device and piece of the vocabulary, in the stage that needs most
+    activations: float  # bytes per device, likewise
+    checkpoints: int  # the most that are on the disk at one time
     checkpoint_bytes: int  # of each
 
     @property
@@ -91,7 +91,7 @@ def _estimate(config, mesh, rows_by_stage, vocab_size) -> _Estimate:
     peak = accounting.peak(jax.devices()[0].device_kind)
     share = _SHARE_OF_PEAK * min(1.0, plan.networks.discriminator.width / _WIDE)
     rate = peak and peak * jax.device_count() * share
-    seconds = [a_step / rate for a_step in flops] if peak else []
+    seconds = [flops_per_step / rate for flops_per_step in flops] if peak else []
     prepared = rows_by_stage if None not in rows_by_stage else []
     real = [1 - found.manifest.wasted_fraction for found in prepared]
     steps = stages.steps(config.schedule, plan.stages, real, seconds)
@@ -119,21 +119,23 @@ def _lines(found: _Estimate, is_reached: bool) -> list[tuple[str, str]]:
     plan, mesh = found.plan, found.plan.mesh
     device, schedule = jax.devices()[0].device_kind, found.config.schedule
     parts = accounting.parameters(plan.state_shapes.params)
-    of_stages = _by_stage(f"{x:.3g}" for x in found.flops)
-    of_run = f"{_of_run(found.flops, found.steps):.3g}" if found.steps else _SPEED_UNKNOWN
-    on_the_way_back = "a piece, on the way back two at a time"
+    step_flops = _by_stage(f"{x:.3g}" for x in found.flops)
+    run_flops = f"{_over_run(found.flops, found.steps):.3g}" if found.steps else _SPEED_UNKNOWN
     return [
         ("devices", f"{jax.device_count()} x {device}, mesh {dict(mesh.shape)}"),
         *_slices(mesh, found.config.mesh.slices),
         ("parameters", f"{sum(parts.values()):,} ({_named_counts(parts)})"),
         ("main network with its tables", f"{_main_network(plan):,}"),
-        ("FLOPs per step", f"{of_stages} (3 x forward matrix products)"),
+        ("FLOPs per step", f"{step_flops} (3 x forward matrix products)"),
         ("budget", _budget(schedule, found.all_steps)),
         *([("stages", _stages(plan.stages, found.steps))] if len(plan.stages) > 1 else []),
-        ("FLOPs of the run", of_run),
+        ("FLOPs of the run", run_flops),
         ("state per device", _state(plan)),
         ("activations per device", f"{_mib(found.activations)} (kept for the backward pass)"),
-        ("scores per device", f"{_mib(found.scores)} {on_the_way_back}"),
+        (
+            "scores per device",
+            f"{_mib(found.scores)} per piece of the vocabulary; the backward pass holds two",
+        ),
         ("checkpoints on disk", _on_disk(found.checkpoints, found.checkpoint_bytes)),
         *_to_download(found.config.data.source, is_reached and not found.is_prepared),
         ("epochs over the data", _describe_epochs(found)),
@@ -204,9 +206,10 @@ def _prepared_rows(data) -> list[records.Records | None]:
 
     found: list[records.Records | None] = []
     for settings in run_data.data_settings(data):
-        folder = ""
-        if None not in found:  # the others need the vocabulary of the first
-            folder = planning.folder_of(settings, data.root)
+        if None in found:  # later stages need the vocabulary of the first
+            found.append(None)
+            continue
+        folder = planning.folder_of(settings, data.root)
         ready = os.path.exists(os.path.join(folder, records.MANIFEST))
         found.append(records.open(folder) if ready else None)
 
@@ -245,10 +248,10 @@ def _slices(mesh, asked):
     return [("slices", f"{count} with {words}; only gradients go across")]
 
 
-def _stages(of_run, steps):
+def _stages(run_stages, steps):
     """Returns the stages as text, with their steps if they are known."""
-    known = [f"{count:,} steps of " for count in steps] if steps else [""] * len(of_run)
-    return _by_stage(before + stages.describe(stage) for before, stage in zip(known, of_run))
+    known = [f"{count:,} steps of " for count in steps] if steps else [""] * len(run_stages)
+    return _by_stage(before + stages.describe(stage) for before, stage in zip(known, run_stages))
 
 
 def _state(plan):
@@ -295,8 +298,8 @@ def _too_often(epochs):
     if epochs is None or epochs <= _MANY_EPOCHS:
         return []
     return [
-        f"each text is read {epochs:,.0f} times; more text would teach more than more of these"
-        " epochs, and schedule.steps may be lower"
+        f"each text is read {epochs:,.0f} times; more text would help more than so many epochs,"
+        " and schedule.steps may be lower"
     ]
 
 
@@ -315,7 +318,7 @@ def _mib(count):
 def _too_full(saved, each, workdir):
     """Returns a note if the checkpoints that are still to come are more than the disk has free.
 
-    What a bucket has free nobody tells.
+    A bucket does not say how much room it has, so for one there is no note.
     """
     if staging.address(workdir):
         return []
@@ -348,12 +351,12 @@ def _time(device, seconds, steps, share):
     """Returns the time of the run as text; `seconds` per step of each stage, [] if unknown."""
     if not seconds:
         return f"not known for {device}; electra_jax.main prints it as ETA"
-    return f"{style.duration(_of_run(seconds, steps))} at {share:.0%} of the peak"
+    return f"{style.duration(_over_run(seconds, steps))} at {share:.0%} of the peak"
 
 
-def _of_run(a_step, steps):
+def _over_run(per_step, steps):
     """Returns the sum over the whole run of a quantity given per step of each stage."""
-    return sum(map(operator.mul, a_step, steps))
+    return sum(map(operator.mul, per_step, steps))
 
 
 def _by_stage(values):

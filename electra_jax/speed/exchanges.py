@@ -47,12 +47,12 @@ class Collective:
 
 
 def collectives(text: str) -> list[Collective]:
-    """Every exchange that stands in the text, each named by its opcode.
+    """Every exchange in the text; its kind is the opcode.
 
     A compiler may cut one exchange into halves (`-start`, `-done`) or spread it over several
-    fusions; pieces of one exchange have its channel and shapes, and are one exchange here. One
-    inside a loop stands here once, with the number of times that the loop runs; a loop of which
-    the compiler does not know it counts as run once.
+    fusions; the pieces have the same channel and shapes, and are one exchange here. An exchange
+    inside a loop is listed once, with the number of times that the loop runs. If the compiler does
+    not know that number, the loop counts as run once.
     """
     return [one for one, _ in _exchanges(hlo.parse(text))]
 
@@ -69,11 +69,12 @@ def exchanged(text: str) -> dict[str, tuple[int, int]]:
 def crossing(text: str, per_slice: int) -> dict[str, tuple[int, int]]:
     """{kind of collective: (how many in one run, bytes that a device sends to other slices)}.
 
-    Only those between slices count. A slice has `per_slice` devices, and devices are numbered one
-    slice after the other. The program of a TPU is that of a single slice: what leaves it goes
-    through the host and carries its kind with it. In the program of a GPU the groups of devices
-    show it; bytes are then shared out over the devices of a slice that are in the same group, each
-    of which can send its part. Raises ValueError if groups are written in an unknown way.
+    Only exchanges between slices are counted. A slice has `per_slice` devices, and devices are
+    numbered slice by slice. The program of a TPU is that of a single slice: what leaves the slice
+    is sent through the host, and the text names its kind. In the program of a GPU the groups of
+    devices show which exchanges cross; their bytes are divided among the devices of a slice that
+    are in the same group, since each can send a part. Raises ValueError if the groups are written
+    in an unknown way.
     """
     module = hlo.parse(text)
     total: dict[str, tuple[int, int]] = {}

@@ -2,9 +2,9 @@
 """Parameters and floating-point operations as plain numbers, for tables and for other programs.
 
 `published` gives those of the models that the ELECTRA paper reports, `of_config` those of a
-configuration, `mfu` the share of a device's peak that a measured speed is. Each number is given in
-two conventions: "paper" (or "script", its authors' program) as in `paper_flops`, and "honest" as in
-`model.accounting`: three forward passes of matrix products, look-ups free.
+configuration, and `mfu` says which share of a device's peak a measured speed reaches. Each number
+is given in two conventions: "paper" (or "script", its authors' program) as in `paper_flops`, and
+"honest" as in `model.accounting`: three forward passes of matrix products, look-ups free.
 """
 
 import dataclasses
@@ -43,14 +43,14 @@ def published() -> list[dict]:
             "note": row.why,
         }
         if row.run is not None:
-            one = paper_flops.inference(
+            per_token = paper_flops.inference(
                 paper_flops.at_length(row.run, paper_flops.INFERENCE_LENGTH).encoder
             )
             found |= {
                 "script_3x_sparse": paper_flops.train(row.run, passes=3, sparse=True),
                 "honest": paper_flops.honest(row.run),
-                "inference_script": paper_flops.INFERENCE_LENGTH * one.billed(),
-                "inference_honest": paper_flops.INFERENCE_LENGTH * one.products,
+                "inference_script": paper_flops.INFERENCE_LENGTH * per_token.as_script(),
+                "inference_honest": paper_flops.INFERENCE_LENGTH * per_token.products,
             }
         rows.append(found)
 
@@ -74,34 +74,41 @@ def of_config(
         know the steps if the budget is in minutes; `steps` and `train` are None otherwise.
       padding_rate: the share of padding in the rows.
     """
-    kinds = stages.of(config)
+    run_stages = stages.of(config)
     plan = plans.make_plan(config, synthetic.MadeUpVocabulary(vocab_size))
-    each = [_of_rows(config, kind, plan.objectives[kind.sequence_length]) for kind in kinds]
+    by_stage = [
+        _of_rows(config, stage, plan.objectives[stage.sequence_length]) for stage in run_stages
+    ]
 
     seconds = []
     if tokens_per_second is not None:
         places_per_second = tokens_per_second / (1 - padding_rate)
-        seconds = [kind.batch_size * kind.sequence_length / places_per_second for kind in kinds]
+        seconds = [
+            stage.batch_size * stage.sequence_length / places_per_second for stage in run_stages
+        ]
 
-    steps = stages.steps(config.schedule, kinds, [1 - padding_rate] * len(kinds), seconds)
-    rows = [kind.batch_size * count for kind, count in zip(kinds, steps)] if steps else None
-    train = {
-        convention: sum(found["train_per_row"][convention] * n for found, n in zip(each, rows))
-        if rows
-        else None
-        for convention in ("paper", "honest")
-    }
+    real = [1 - padding_rate] * len(run_stages)
+    steps = stages.steps(config.schedule, run_stages, real, seconds)
+    train = dict.fromkeys(("paper", "honest"))
+    if steps:
+        rows = [stage.batch_size * count for stage, count in zip(run_stages, steps)]
+        train = {
+            convention: sum(
+                found["train_per_row"][convention] * count for found, count in zip(by_stage, rows)
+            )
+            for convention in train
+        }
 
-    found = each[0] | {
+    found = by_stage[0] | {
         "budget": budget.describe(config.schedule),
         "steps": steps and sum(steps),
         "train": train,
     }
-    if len(kinds) > 1:
+    if len(run_stages) > 1:
         found["stages"] = [
-            {"sequence_length": kind.sequence_length, "batch_size": kind.batch_size}
-            | {"steps": steps and steps[n], "train_per_row": each[n]["train_per_row"]}
-            for n, kind in enumerate(kinds)
+            {"sequence_length": stage.sequence_length, "batch_size": stage.batch_size}
+            | {"steps": steps and steps[n], "train_per_row": by_stage[n]["train_per_row"]}
+            for n, stage in enumerate(run_stages)
         ]
 
     return found
@@ -115,9 +122,10 @@ def _of_rows(
     vocab_size, length = objective.networks.vocab_size, stage.sequence_length
     counted = objective.flops(length)
 
-    billed = _parts(config, length, vocab_size, paper_flops.OUTPUT_SHARE)
+    by_script = _parts(config, length, vocab_size, paper_flops.OUTPUT_SHARE)
     parts = _parts(config, length, objective.networks.padded_vocab_size, objective.slots / length)
-    done = {part: operations.products for part, operations in parts.items()}
+    honest = {part: operations.products for part, operations in parts.items()}
+
     # `model.accounting` knows whether a layer sees less than the whole row, `paper_flops` does not.
     # So the layers get what its count leaves after the embeddings and the head.
     for network, count in (
@@ -125,17 +133,20 @@ def _of_rows(
         ("generator", counted.generator + counted.generator_head),
     ):
         if count:
-            around = done[f"{network} embeddings"] + done[f"{network} head"]
-            done[f"{network} layers"] = count / length - around
+            around = honest[f"{network} embeddings"] + honest[f"{network} head"]
+            honest[f"{network} layers"] = count / length - around
 
     # In the paper a training step is two forward passes; a frozen generator needs one.
-    billed_row = 0.0
-    for part, operations in billed.items():
+    script_row = 0.0
+    for part, operations in by_script.items():
         frozen = part.startswith("generator") and counted.generator_passes == 1
-        billed_row += (1 if frozen else 2) * length * operations.billed()
+        script_row += (1 if frozen else 2) * length * operations.as_script()
 
-    one = paper_flops.inference(_shape(config, config.model.discriminator, length, vocab_size))
-    judged = accounting.detection(objective.networks, length)
+    # Inference is that of the main network with the discriminator's head, as in the paper.
+    per_token = paper_flops.inference(
+        _shape(config, config.model.discriminator, length, vocab_size)
+    )
+    detection = accounting.detection(objective.networks, length)
     return {
         "config": config.name,
         "objective": config.objective.name,
@@ -145,10 +156,10 @@ def _of_rows(
         "batch_size": stage.batch_size,
         "parameters": {part: accounting.parameters(tree) for part, tree in params.items()},
         "forward_per_token": {
-            part: {"paper": billed[part].billed(), "honest": done[part]} for part in done
+            part: {"paper": by_script[part].as_script(), "honest": honest[part]} for part in honest
         },
-        "train_per_row": {"paper": billed_row, "honest": counted.train},
-        "inference": {"paper": length * one.billed(), "honest": judged.discriminator},
+        "train_per_row": {"paper": script_row, "honest": counted.train},
+        "inference": {"paper": length * per_token.as_script(), "honest": detection.discriminator},
     }
 
 
@@ -211,7 +222,7 @@ def _shape(
 def mfu(
     found: dict, tokens_per_second: float, kind: str, devices: int, padding_rate: float = 0.0
 ) -> dict:
-    """Returns the MFU: the share of the datasheet's peak that a speed is, in honest operations.
+    """Returns the MFU: which share of the datasheet's peak a speed reaches, in honest operations.
 
     A row with padding costs as much as one without, so the rows per second follow from the speed
     and the share of padding. Also returns the seconds that the schedule takes at that speed.
@@ -234,8 +245,10 @@ def mfu(
 
     places_per_second = tokens_per_second / (1 - padding_rate)
     rate = places_per_second * found["train_per_row"]["honest"] / found["sequence_length"]
-    kinds = found.get("stages", [found])
-    places = sum(kind["batch_size"] * kind["steps"] * kind["sequence_length"] for kind in kinds)
+    places = sum(
+        stage["batch_size"] * stage["steps"] * stage["sequence_length"]
+        for stage in found.get("stages", [found])
+    )
 
     return {
         "tokens_per_second": tokens_per_second,

@@ -11,7 +11,7 @@ from electra_jax.speed import paper_flops
 _NUMBERS = range(1, 6)  # columns between the name and the note
 _KEY = (
     "script      2 x forward, tokens looked up by one-hot products: the paper's convention",
-    "3x, sparse  the script's operations, 3 x forward, tokens looked up for nothing",
+    "3x, sparse  the script's operations, 3 x forward, look-ups of tokens not counted",
     "honest      3 x forward, matrix products alone, true row lengths and slots: MFU's convention",
 )
 
@@ -32,10 +32,27 @@ def of_paper(rows: Sequence[dict]) -> str:
             )
         )
 
-    # Several training runs of the paper share a network, whose inference is shown once.
+    differing = [row["name"] for row in rows if not row["equal"]]
+    return "\n".join(
+        [
+            *console_table.lines(lines, right=_NUMBERS),
+            "",
+            *console_table.lines(_inference_cells(rows), right=_NUMBERS),
+            "",
+            f"script and paper differ in {len(differing)} of {len(rows)} rows:"
+            f" {'; '.join(differing)}",
+            "",
+            *_KEY,
+        ]
+    )
+
+
+def _inference_cells(rows):
+    """Returns rows of (network, script, paper, verdict, honest) for the inference of one input."""
     title = f"inference, {paper_flops.INFERENCE_LENGTH} tokens"
-    below, seen = [(title, "script", "paper", "", "honest")], set()
+    cells, seen = [(title, "script", "paper", "", "honest")], set()
     for row in rows:
+        # Several training runs of the paper share a network, whose inference is shown once.
         network = row["name"].partition(",")[0]
         script, paper = row["inference_script"], row["inference_paper"]
         if network in seen or script is paper is None:
@@ -46,33 +63,21 @@ def of_paper(rows: Sequence[dict]) -> str:
         if script is not None and paper is not None:
             verdict = "equal" if _short(script, 2) == _short(paper, 2) else "differs"
         honest = row["inference_honest"]
-        below.append((network, _short(script), _short(paper, 2), verdict, _short(honest)))
-
-    differing = [row["name"] for row in rows if not row["equal"]]
-    return "\n".join(
-        [
-            *console_table.lines(lines, right=_NUMBERS),
-            "",
-            *console_table.lines(below, right=_NUMBERS),
-            "",
-            f"script and paper differ in {len(differing)} of {len(rows)} rows:"
-            f" {'; '.join(differing)}",
-            "",
-            *_KEY,
-        ]
-    )
+        cells.append((network, _short(script), _short(paper, 2), verdict, _short(honest)))
+    return cells
 
 
 def of_config(found: dict) -> str:
     """Returns the table of what `flops_figures.of_config` and `mfu` found."""
     f = found
-    steps = f"{f['steps']:,} steps" if f["steps"] else "steps by the speed"
+    steps = f"{f['steps']:,} steps" if f["steps"] else "as many steps as the speed allows"
     steps += f" ({f['budget']})" if f["budget"] != steps else ""
     rows = f"of {f['batch_size']:,} rows"
     if "stages" in f:
         known = [f"{x['steps']:,} steps of " if x["steps"] else "" for x in f["stages"]]
-        kinds = [stages.Stage(0, x["sequence_length"], x["batch_size"]) for x in f["stages"]]
-        rows = "in stages: " + ", then ".join(map(operator.add, known, map(stages.describe, kinds)))
+        shapes = [stages.Stage(0, x["sequence_length"], x["batch_size"]) for x in f["stages"]]
+        words = map(operator.add, known, map(stages.describe, shapes))
+        rows = "in stages: " + ", then ".join(words)
 
     lines = [
         f"{f['config']}: {f['objective']}, vocabulary {f['vocab_size']:,}, rows of"

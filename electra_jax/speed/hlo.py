@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads what a compiler made of a step: optimised HLO text -> kernels and bytes.
 
-`compiled.as_text()` prints computations, one instruction a line:
+`compiled.as_text()` prints computations, one instruction per line:
 
     ENTRY %main (p: f32[4]) -> f32[4] {
       ROOT %add.1 = f32[4]{0} fusion(%p), kind=kLoop, calls=%fused_add
@@ -17,11 +17,12 @@ import math
 import re
 from collections.abc import Iterator
 
-_FREE = {  # say where bytes are, or wait; nothing is launched for them
+_FREE = {  # opcodes that only name or order values, so that nothing is launched for them
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "domain",
     "opt-barrier", "partition-id", "replica-id",
 }  # fmt: skip
-_BITS = {"pred": 8, "token": 0, "opaque": 0, "c64": 64, "c128": 128, "bf16": 16}  # or in the name
+# Bits per element; for any other dtype they are the first number in its name, as in f32 and s8.
+_BITS = {"pred": 8, "token": 0, "opaque": 0, "c64": 64, "c128": 128, "bf16": 16}
 _SHAPE = re.compile(r"([a-z][a-z0-9]*)\[([0-9,]*)\]")
 _HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 # A kernel's own data may hold line breaks, and so lines that begin with a bracket.
@@ -51,13 +52,13 @@ class Shape:
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One line. A tuple's result is the shapes of all its arrays."""
+    """One line of a computation. If its result is a tuple, `shapes` has all arrays of the tuple."""
 
     name: str
     opcode: str
     shapes: tuple[Shape, ...]
     operands: tuple[str, ...]
-    text: str  # between the operands' brackets: a parameter's number
+    text: str  # what the brackets of the operands hold: of a parameter its number
     attributes: str
     root: bool
 
@@ -77,7 +78,7 @@ class Instruction:
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """Computations by name, each {name: instruction} in its order; the first to run is `entry`."""
+    """Computations by name, each {name: instruction} in order; `entry` is the first to run."""
 
     entry: str
     computations: dict[str, dict[str, Instruction]]
@@ -96,7 +97,7 @@ class Kernel:
 
 
 def parse(text: str) -> Module:
-    """Cuts HLO text. Raises ValueError where it has no entry."""
+    """Parses HLO text. Raises ValueError if it has no entry computation."""
     entry, computations, current = None, {}, None
     for line in text.splitlines():
         if current is None:
@@ -110,6 +111,7 @@ def parse(text: str) -> Module:
             instruction = _instruction(line)
             if instruction:
                 current[instruction.name] = instruction
+
     if entry is None:
         raise ValueError("this text has no ENTRY computation; give compiled.as_text()")
     return Module(entry, computations)
@@ -118,17 +120,17 @@ def parse(text: str) -> Module:
 def kernels(text: str) -> list[Kernel]:
     """Everything that one run of the program launches, in order.
 
-    A kernel is an instruction of the entry, or of a computation that the entry reaches through
-    loops, calls and branches, that does work on a device: a fusion, custom call, copy, collective,
-    sort and so on, each as one, whatever it is made of. Not counted: parameters, constants, tuples
-    and their elements, bitcasts, and the `-done` half of what was started. A loop's body counts as
-    often as the loop runs; a loop whose number of runs the compiler does not know raises
-    ValueError. Of the branches of a conditional all are counted, though one runs.
+    A kernel is an instruction that does work on a device: a fusion, custom call, copy, collective,
+    sort and so on, each counted as one, whatever it is made of. It is in the entry computation, or
+    in one that the entry reaches through loops, calls and branches. Not counted are parameters,
+    constants, tuples and their elements, bitcasts, and the `-done` half of what was started. The
+    body of a loop counts as often as the loop runs; if the compiler does not know how often, a
+    ValueError is raised. All branches of a conditional are counted, although only one runs.
 
-    A kernel's bytes are those of its operands and results, each once, but: an operand of which a
-    fusion only reads slices or gathered rows counts as those, and a result that is an operand
-    updated in place (dynamic-update-slice, scatter) counts as the update, for a scatter twice:
-    it is read and written. What caches save is not known here.
+    The bytes of a kernel are those of its operands and results, each once, with two exceptions. If
+    a fusion reads only slices or gathered rows of an operand, those are counted. If a result is an
+    operand that is updated in place (dynamic-update-slice, scatter), the update is counted, for a
+    scatter twice, since it is read and written. What caches save is not known here.
     """
     module = parse(text)
     return list(_walk(module, module.entry, 1))
@@ -160,6 +162,7 @@ def aliased(text: str) -> int:
     begin = header.find("input_output_alias={")
     if begin < 0:
         return 0
+
     begin = header.index("{", begin)
     return header[begin : _closing(header, begin)].count("-alias)")
 
@@ -192,10 +195,10 @@ def _called(x):
 
 
 def _trips(module, computation, x):
-    """How often an instruction runs what it calls; None if that is not in the text.
+    """How often an instruction runs what it calls; None if that cannot be read from the text.
 
-    The compiler of GPUs writes it down. That of TPUs does not; there it is known if the loop counts
-    a number of its carry from one constant to another in constant steps.
+    The compiler of GPUs writes the number down. That of TPUs does not; there it is known if the
+    loop counts one element of its carry from one constant to another in constant steps.
     """
     if x.opcode != "while":
         return 1
@@ -203,10 +206,12 @@ def _trips(module, computation, x):
     if found:
         return int(found[1])
 
+    # The condition must be `counter < end`, with the counter an element of the carry.
     condition, body = (module.computations[x.called(name)] for name in ("condition", "body"))
     compared = next(y for y in condition.values() if y.root)
     if compared.opcode != "compare" or "direction=LT" not in compared.attributes:
         return None
+
     counter, end = (condition[name] for name in compared.operands)
     place = attribute_of(counter, r"index=(\d+)")
     carry, result = computation[x.operands[0]], next(y for y in body.values() if y.root)
@@ -214,10 +219,10 @@ def _trips(module, computation, x):
         return None
 
     begin = _constant(computation, carry.operands[int(place)])
-    last, step = _constant(condition, end.name), _increment(body, result.operands[int(place)])
-    if None in (begin, last, step):
+    limit, step = _constant(condition, end.name), _increment(body, result.operands[int(place)])
+    if None in (begin, limit, step):
         return None
-    return max(0, -((begin - last) // step))
+    return max(0, -((begin - limit) // step))  # (limit - begin) / step, rounded up
 
 
 def _uncopied(computation, name):
@@ -247,10 +252,12 @@ def _increment(computation, name):
 
 
 def _walk(module, name, times) -> Iterator[Kernel]:
+    """Yields the kernels of a computation that runs so many times, and of those that it runs."""
     computation = module.computations[name]
     for x in computation.values():
         if x.opcode in _FREE or x.opcode.endswith(("-done", "-update")):
             continue
+
         if x.opcode == "while":
             trips = _trips(module, computation, x)
             if trips is None:
@@ -268,6 +275,7 @@ def _walk(module, name, times) -> Iterator[Kernel]:
 
 
 def _branches(x):
+    """The computations of which a conditional runs one."""
     listed = attribute_of(x, r"branch_computations=\{([^}]*)\}")
     if listed is not None:
         return [name.strip().removeprefix("%") for name in listed.split(",")]
@@ -275,34 +283,41 @@ def _branches(x):
 
 
 def _moved(module, computation, x):
-    """Bytes read and written by one launch."""
-    if x.opcode in ("copy-start", "slice-start"):  # its result stands beside its operand
+    """Bytes read and written by one launch of a kernel."""
+    if x.opcode in ("copy-start", "slice-start"):  # its shapes hold the operand and the result
         return 2 * x.shapes[0 if x.opcode == "copy-start" else -2].bytes
-    inside = {f"p{n}": _stand_in(f"p{n}", n, computation[o]) for n, o in enumerate(x.operands)}
+
+    # Any other kernel counts as a fusion of itself alone.
     body = module.computations.get(x.called("calls")) if x.opcode == "fusion" else None
-    if body is None:  # as if it were a fusion of itself alone
-        alone = dataclasses.replace(x, operands=tuple(inside), root=True)
-        body = inside | {x.name: alone}
+    if body is None:
+        inputs = {f"p{n}": _parameter(f"p{n}", n, computation[o]) for n, o in enumerate(x.operands)}
+        alone = dataclasses.replace(x, operands=tuple(inputs), root=True)
+        body = inputs | {x.name: alone}
+
     users = {}
     for user in body.values():
         for operand in user.operands:
             users.setdefault(operand, []).append(user)
+
+    # The same buffer is read once, even if it is given twice.
     parameters = {int(y.text): y for y in body.values() if y.opcode == "parameter"}
-    first = {}  # the same buffer given twice is read once
+    first = {}
     for n, operand in enumerate(x.operands):
         first.setdefault(operand, n)
     read = sum(_read(parameters[n], users) for n in first.values())
+
     root = next(y for y in body.values() if y.root)
     results = [body[o] for o in root.operands] if root.opcode == "tuple" else [root]
     return read + sum(_written(result, body) for result in results)
 
 
-def _stand_in(name, number, operand):
+def _parameter(name, number, operand):
+    """A parameter of a fusion, which holds an operand."""
     return Instruction(name, "parameter", operand.shapes, (), str(number), "", False)
 
 
 def _read(x, users):
-    """Bytes of a fusion's operand that it reads."""
+    """Bytes that a fusion reads of its parameter `x`, by what its instructions do with it."""
     total = 0
     for user in users.get(x.name, []):
         if user.opcode == "bitcast":
@@ -310,35 +325,44 @@ def _read(x, users):
         elif user.opcode in ("dynamic-slice", "slice", "gather") and user.operands[0] == x.name:
             total += user.bytes
         elif user.opcode in ("dynamic-update-slice", "scatter") and user.operands[0] == x.name:
-            total += 0  # in place: counted with what is written
+            total += 0  # updated in place, which `_written` counts
         else:
             return x.bytes
     return min(total, x.bytes)
 
 
 def _written(x, body):
+    """Bytes written for a result; of a parameter that is updated in place those of the update."""
     while x.opcode == "bitcast":
         x = body[x.operands[0]]
-    if x.opcode in ("dynamic-update-slice", "scatter"):
-        target = x
-        while target.opcode in ("dynamic-update-slice", "scatter", "bitcast"):
-            target = body[target.operands[0]]
-        if target.opcode == "parameter":
-            update = body[x.operands[1 if x.opcode == "dynamic-update-slice" else -1]]
-            return update.bytes * (1 if x.opcode == "dynamic-update-slice" else 2)
-    return x.bytes
+    if x.opcode not in ("dynamic-update-slice", "scatter"):
+        return x.bytes
+
+    target = x
+    while target.opcode in ("dynamic-update-slice", "scatter", "bitcast"):
+        target = body[target.operands[0]]
+    if target.opcode != "parameter":
+        return x.bytes
+
+    if x.opcode == "scatter":
+        return 2 * body[x.operands[-1]].bytes
+    return body[x.operands[1]].bytes
 
 
 def _instruction(line):
+    """Parses `[ROOT] %NAME = SHAPES OPCODE(OPERANDS), ATTRIBUTES`; None for any other line."""
     begin = _BEGIN.match(line)
     if not begin:
         return None
+
+    # The result is one shape, or several in brackets if it is a tuple.
     at = begin.end()
     end = _closing(line, at) if line[at] == "(" else line.index(" ", at)
     shapes = tuple(
         Shape(dtype, tuple(map(int, filter(None, dims.split(",")))))
         for dtype, dims in _SHAPE.findall(line[at:end])
     )
+
     bracket = line.index("(", end)
     close = _closing(line, bracket)
     inside = line[bracket + 1 : close - 1]
@@ -354,10 +378,10 @@ def _instruction(line):
 
 
 def _closing(line, at):
-    """Just behind the bracket that closes the one at `at`."""
+    """The position after the bracket that closes the one at `at`."""
     depth = 0
     for place in range(at, len(line)):
         depth += (line[place] in _OPEN) - (line[place] in _CLOSE)
         if depth == 0:
             return place + 1
-    raise ValueError(f"a bracket stays open: {line[at : at + 80]}")
+    raise ValueError(f"a bracket is not closed: {line[at : at + 80]}")

@@ -72,15 +72,15 @@ def table(found: dict) -> str:
         (
             "tokens/s",
             f"{f['tokens_per_second']:,.0f}, padding not counted ({f['padding_rate']:.1%} of the"
-            " places of these made-up rows; a row with padding takes as long as one without)",
+            " positions in these made-up rows; a row with padding takes as long as one without)",
         ),
         ("step seconds", f"{f['step_seconds']:.4f} ({fastest:.4f} to {slowest:.4f})"),
         ("FLOP/s", f"{f['flops_per_second']:.3g} (3 x forward matrix products)"),
         ("MFU", f"{f['mfu']:.1%} of the datasheet" if f["mfu"] else "no datasheet figure known"),
         (
             "of product rate",
-            f"{f['share_of_product_rate']:.1%} of {f['product_flops_per_second']:.3g} FLOP/s, a"
-            " large matrix product measured here",
+            f"{f['share_of_product_rate']:.1%} of {f['product_flops_per_second']:.3g} FLOP/s,"
+            " measured here with a large matrix product",
         ),
         *_other_dtypes(f),
         ("memory", f"{f['step_bytes'] / 2**20:,.0f} MiB per step and device, weights included"),
@@ -97,19 +97,20 @@ def table(found: dict) -> str:
         ),
     ]
 
-    for name, seconds in f.get("parts", {}).items():
-        share = seconds / f["step_seconds"]
-        lines.append((name, f"{share:6.1%} of the step, {seconds * 1e3:,.1f} ms"))
     if "parts" in f:
-        # The bits of dropout are also drawn within the networks.
-        rest = (
-            1
-            - sum(s for name, s in f["parts"].items() if name != "dropout bits")
-            / (f["step_seconds"])
-        )
-        lines.append(("rest", f"{rest:6.1%} (below 0: parts that overlap within the step)"))
-
+        lines += _part_lines(f["parts"], f["step_seconds"])
     return "\n".join(console_table.lines(lines))
+
+
+def _part_lines(parts, step_seconds):
+    """A line for each part of the step that was timed alone, then one for the rest of the step."""
+    for name, seconds in parts.items():
+        share = seconds / step_seconds
+        yield name, f"{share:6.1%} of the step, {seconds * 1e3:,.1f} ms"
+
+    # The bits of dropout are also drawn within the networks.
+    timed = sum(seconds for name, seconds in parts.items() if name != "dropout bits")
+    yield "rest", f"{1 - timed / step_seconds:6.1%} (below 0: parts that overlap within the step)"
 
 
 def _other_dtypes(found):
@@ -145,26 +146,17 @@ def _settings(config, rehearsed, vocab_size):
 
 
 def _step(config, rehearsed, lanes, steps):
-    """Returns speed, memory and compilation of the step; what it holds is free when it returns."""
+    """Returns speed, memory and compilation of the step; the state is freed when it returns."""
     data, objective, device = config.data, rehearsed.plan.objective, jax.local_devices()[0]
     state = rehearsed.state()
 
-    # Tracing and compiling are done here by hand, so that each can be timed.
+    # Tracing and compiling are called one by one, so that each can be timed.
     begun = time.perf_counter()
     lowered = rehearsed.update.lower(state, lanes[0])
     traced = time.perf_counter()
     compiled = lowered.compile()
     done = time.perf_counter()
-
-    # The state is donated: each call needs the state that the call before it returned.
-    held = [state, 0]
-
-    def step():
-        held[0], measured = compiled(held[0], lanes[held[1] % len(lanes)])
-        held[1] += 1
-        return held[0], measured
-
-    seconds = timing.calls(step, steps, warm_up=2)
+    seconds = _timed_steps(compiled, state, lanes, steps)
 
     # Padding is not counted as tokens.
     pad_id = rehearsed.vocabulary.pad_id
@@ -197,7 +189,21 @@ def _step(config, rehearsed, lanes, steps):
     }
 
 
+def _timed_steps(compiled, state, lanes, steps):
+    """Returns the times of so many steps, over the batches in turn."""
+    # The state is donated: each call needs the state that the call before it returned.
+    held = [state, 0]
+
+    def step():
+        held[0], measured = compiled(held[0], lanes[held[1] % len(lanes)])
+        held[1] += 1
+        return held[0], measured
+
+    return timing.calls(step, steps, warm_up=2)
+
+
 def _compiled(function, arguments):
+    """Returns a function without arguments that runs the compiled `function` on its arguments."""
     program = jax.jit(function).lower(*arguments).compile()
     return lambda: program(*arguments)
 
@@ -220,9 +226,9 @@ def _peak_bytes(device: jax.Device) -> int:
     """Returns the most bytes ever in use: as the device counts them, or of the process on a CPU."""
     stats = device.memory_stats() or {}
     # macOS counts in bytes, Linux in KiB.
-    in_kilobytes = 1 if sys.platform == "darwin" else 1024
-    process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * in_kilobytes
-    return stats.get("peak_bytes_in_use", process)
+    bytes_per_unit = 1 if sys.platform == "darwin" else 1024
+    process_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * bytes_per_unit
+    return stats.get("peak_bytes_in_use", process_bytes)
 
 
 def _pipeline(config, rehearsed, step_seconds):

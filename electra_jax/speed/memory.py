@@ -78,13 +78,13 @@ def activations(plan: plans.Plan, stage: stages.Stage) -> float:
 
 
 def of_tree(shapes: Any, where: Any) -> int:
-    """Bytes of a tree of arrays on one device; what no axis splits is whole on each."""
+    """Bytes of a tree of arrays on one device; an array that no axis splits is whole on each."""
     pairs = zip(jax.tree.leaves(shapes), jax.tree.leaves(where), strict=True)
     return sum(math.prod(at.shard_shape(array.shape)) * array.dtype.itemsize for array, at in pairs)
 
 
 def of_device(device: jax.Device) -> int | None:
-    """Bytes that a device has, on a CPU those of its part of the machine; None if it is silent."""
+    """Bytes that a device has, on a CPU its share of the machine's; None if it does not say."""
     if device.platform == "cpu":
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return pages // jax.local_device_count()
@@ -92,5 +92,5 @@ def of_device(device: jax.Device) -> int | None:
 
 
 def _parts(plan):
-    """Over how many devices the rows of a batch are divided."""
+    """The number of parts into which the devices divide the rows of a batch."""
     return plan.mesh.shape["data"] * plan.mesh.shape["fsdp"]

@@ -37,9 +37,8 @@ class Operations:
     def __rmul__(self, times: float) -> "Operations":
         return Operations(times * self.products, times * self.lookup, times * self.others)
 
-    def billed(self, sparse: bool = False) -> float:
-        """Returns what the script counts. With `sparse` the look-up is not counted; the script has
-        a flag that does the same."""
+    def as_script(self, sparse: bool = False) -> float:
+        """Returns the sum that the script gives; with `sparse` without the look-up, as its flag."""
         return self.products + self.others + (0.0 if sparse else self.lookup)
 
 
@@ -136,19 +135,19 @@ class Pretraining:
 
 
 def forward(run: Pretraining, output_share: float | None = None) -> Operations:
-    """Counts one token of a run in a forward pass, both networks together."""
+    """Counts a forward pass of one token, with both networks of the run."""
     share = run.output_share if output_share is None else output_share
-    predicts = run.generator or run.encoder
-    total = embeddings(predicts) + layers(predicts) + share * masked_head(predicts)
+    predicting = run.generator or run.encoder
+    total = embeddings(predicting) + layers(predicting) + share * masked_head(predicting)
     return total if run.generator is None else total + inference(run.encoder)
 
 
 def train(run: Pretraining, passes: int = 2, sparse: bool = False) -> float:
-    """Returns the operations of the whole run by the script's terms.
+    """Returns the operations of the whole run, from the terms of the script.
 
-    The defaults give the figure of the script.
+    With the defaults it is the number that the script prints.
     """
-    return passes * run.batch * run.steps * run.encoder.length * forward(run).billed(sparse)
+    return passes * run.batch * run.steps * run.encoder.length * forward(run).as_script(sparse)
 
 
 def honest(run: Pretraining) -> float:
@@ -270,7 +269,7 @@ PUBLISHED = (
         "BERT-Large",
         1.9e20,
         Pretraining(_LARGE, batch=256, steps=1e6, stages=((0.9, 128), (0.1, 512))),
-        why="billed at 512 tokens; nine steps in ten had 128",
+        why="counted at 512 tokens; nine steps in ten had 128",
     ),
     PublishedLine(
         "BERT-Large, theirs", 7.1e20, Pretraining(_LARGE, batch=2048, steps=464_000, mask_rate=0.25)

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which settings are tried for a configuration on a topology, in which order, and when it ends.
+"""Which settings are tried for a configuration on a topology, in which order, and until when.
 
-    fits, but computes again      -> less of model.remat
-    does not fit                  -> single settings; if none is enough, pairs
-    rows cannot be split          -> the smallest mesh.tensor with which they can; from there on so
+    fits, but recomputes values   -> less of model.remat
+    does not fit                  -> single settings; if none of them makes it fit, pairs
+    rows cannot be split          -> the smallest mesh.tensor with which they can be; if it does not
+                                     fit then, single settings and pairs as above, beside it
 
-For TPUs, what does not fit is refused within seconds, and what fits takes minutes to compile. So
-each walk goes from the mildest value on, and the first that fits ends it. `model.remat`,
-`mesh.fsdp` and `schedule.accumulation` are walked each by itself; if none of them is enough,
-`mesh.tensor`, which exchanges within each layer; then the pairs, and the first of all these that
-fits ends the search. What is tried must suit the rows of all stages; a trial that is refused all
-the same is a problem that was found, and the search continues.
+For TPUs a program that does not fit is refused within seconds, and one that fits takes minutes to
+compile. So the values of a setting are tried from the mildest on, and the first that fits is the
+last that is tried. `model.remat`, `mesh.fsdp` and `schedule.accumulation` are each tried alone. If
+none of them is enough, `mesh.tensor` follows, which adds exchanges within each layer, and then the
+pairs; there the first trial that fits ends the search. Only settings are tried that suit the rows
+of all stages. If a trial is refused nevertheless, its problem is reported and the search continues.
 """
 
 import dataclasses
@@ -24,12 +25,12 @@ from electra_jax.speed import ahead_of_time, chips
 
 Compile = Callable[[ml_collections.ConfigDict], ahead_of_time.StepOnChips]
 Changes = dict[str, object]  # by path: {"model.remat": "full"}
-REMAT = ("none", "dots", "full")  # from the least that is computed again to the most
+REMAT = ("none", "dots", "full")  # from the least that is recomputed to the most
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """A change of settings and what came of it; no change is the configuration itself."""
+    """Changed settings and what compiling with them gave; no change: the configuration itself."""
 
     changes: Changes
     found: ahead_of_time.StepOnChips
@@ -45,11 +46,11 @@ def trials(
     try_remedies: bool,
     announce: Callable[[str], None] = lambda line: None,
 ) -> Iterator[Trial]:
-    """Compiles the configuration and, if `try_remedies`, what may be better or make it fit.
+    """Compiles the configuration and, if `try_remedies`, settings that may suit it better.
 
-    `announce` gets a line before more than the configuration itself is compiled, if anything is.
-    Rows that cannot be split, of a step or of an evaluation, are the problem of a first trial that
-    is not compiled.
+    `announce` gets a line before anything beside the configuration itself is compiled. If the rows
+    of a step or of an evaluation cannot be split, the first trial is not compiled: that is its
+    problem.
 
     Raises ConfigError if the configuration itself does not suit the topology.
     """
@@ -71,16 +72,16 @@ def trials(
 
     if first.found.fits(topology.chip):
         if milder := [{"model.remat": kind} for kind in REMAT[: REMAT.index(tree.model.remat)]]:
-            announce("it fits; trying whether it does if the backward pass computes less again")
+            announce("it fits; trying whether it still does if the backward pass recomputes less")
         yield from _until_one_fits(milder, attempt, topology)
     elif undivided:
-        yield from _with_fewer_parts(tree, topology, attempt, announce)
+        yield from _with_splittable_rows(tree, topology, attempt, announce)
     elif first.found.peak:
-        yield from _until_enough(tree, topology, attempt, {}, announce)
+        yield from _until_it_fits(tree, topology, attempt, {}, announce)
 
 
-def _with_fewer_parts(tree, topology, attempt, announce):
-    """Trials of rows that cannot be split: with more devices that share them, if that helps."""
+def _with_splittable_rows(tree, topology, attempt, announce):
+    """Trials for rows that cannot be split: more devices share the same rows, if that helps."""
     tensor = row_split.dividing_tensor(_parsed(tree), topology.chips, topology.slices)
     if tensor is None:
         return
@@ -90,27 +91,28 @@ def _with_fewer_parts(tree, topology, attempt, announce):
     trial = attempt(base)
     yield trial
     if trial.found.peak and not trial.found.fits(topology.chip):
-        yield from _until_enough(_changed(tree, base), topology, attempt, base, announce)
+        yield from _until_it_fits(_changed(tree, base), topology, attempt, base, announce)
 
 
-def _until_enough(tree, topology, attempt, base, announce):
-    """Trials of what makes the settings of a tree fit, which `base` has changed already."""
+def _until_it_fits(tree, topology, attempt, base, announce):
+    """Trials of changes that may make a configuration fit; `base` is changed in `tree` already."""
     recompute, split, accumulate = (
-        [base | changes for changes in kind]
-        for kind in (_recompute(tree), _split(tree, topology), _accumulate(tree, topology))
+        [base | changes for changes in candidates]
+        for candidates in (_recompute(tree), _split(tree, topology), _accumulate(tree, topology))
     )
     products = [base | changes for changes in _split_products(tree, topology)]
     if recompute or split or accumulate or products:
         announce("it does not fit; trying what may make it fit")
 
-    enough = False
-    for kind in (recompute, split, accumulate):
-        for trial in _until_one_fits(kind, attempt, topology):
-            enough |= trial.found.fits(topology.chip)
+    one_fits = False
+    for candidates in (recompute, split, accumulate):
+        for trial in _until_one_fits(candidates, attempt, topology):
+            one_fits |= trial.found.fits(topology.chip)
             yield trial
 
-    # Only if nothing was enough. Of a pair the first is at its strongest, which alone did not fit.
-    walks = [
+    # Only if nothing has fitted. The first setting of a pair has its strongest value, which alone
+    # was not enough.
+    further = [
         products,
         *(
             [strong[-1] | changes for changes in mild]
@@ -118,17 +120,17 @@ def _until_enough(tree, topology, attempt, base, announce):
             if strong
         ),
     ]
-    for walk in walks:
-        for trial in _until_one_fits(walk if not enough else [], attempt, topology):
-            enough |= trial.found.fits(topology.chip)
+    for candidates in further:
+        for trial in _until_one_fits([] if one_fits else candidates, attempt, topology):
+            one_fits |= trial.found.fits(topology.chip)
             yield trial
 
 
 def _until_one_fits(
-    kind: Iterable[Changes], attempt: Callable[[Changes], Trial], topology: chips.Topology
+    candidates: Iterable[Changes], attempt: Callable[[Changes], Trial], topology: chips.Topology
 ) -> Iterator[Trial]:
-    """Trials of one setting after the other, the first that fits being the last."""
-    for changes in kind:
+    """A trial of each candidate in turn, up to the first that fits."""
+    for changes in candidates:
         trial = attempt(changes)
         yield trial
         if trial.found.fits(topology.chip):
@@ -180,23 +182,23 @@ def _recompute(tree):
 def _split(tree, topology):
     """More chips that share one copy of the state: up to a host's 8, then up to a slice's."""
     for size in (2, 4, 8, 16, 32, 64):
-        free = topology.chips_a_slice // tree.mesh.tensor
+        free = topology.chips_per_slice // tree.mesh.tensor
         if tree.mesh.fsdp < size <= free and free % size == 0:
             yield {"mesh.data": -1, "mesh.fsdp": size}
 
 
 def _accumulate(tree, topology):
-    """Micro-batches: so many that each chip still has whole rows, in all stages."""
-    ways, kinds = topology.chips // tree.mesh.tensor, stages.distinct(_parsed(tree))
+    """Micro-batches: numbers of them with which each chip still has whole rows in all stages."""
+    ways, run_stages = topology.chips // tree.mesh.tensor, stages.distinct(_parsed(tree))
     for count in (2, 4, 8, 16):
-        divided = all(kind.batch_size % (ways * count) == 0 for kind in kinds)
+        divided = all(stage.batch_size % (ways * count) == 0 for stage in run_stages)
         if count > tree.schedule.accumulation and divided:
             yield {"schedule.accumulation": count}
 
 
 def _split_products(tree, topology):
     """More chips that share the products of a layer, with whole heads of the main network each."""
-    free, heads = topology.chips_a_slice // tree.mesh.fsdp, tree.model.discriminator.heads
+    free, heads = topology.chips_per_slice // tree.mesh.fsdp, tree.model.discriminator.heads
     for size in (2, 4, 8, 16):
         if tree.mesh.tensor < size <= free and free % size == 0 and heads % size == 0:
             yield {"mesh.data": -1, "mesh.tensor": size}

@@ -3,8 +3,8 @@
 
     configuration -> mesh, step and its compiled update -> state, rows of random ids
 
-Benchmarks time this step, and tests compile it ahead of time for devices that are not present. It
-is the program of a real run, built by the same functions; only the ids are random.
+Benchmarks time this step, and `ahead_of_time` compiles it for devices that are not present. It is
+the program of a real run, built by the same functions; only the ids are random.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a configuration fits a topology, and how fast it can be.
 
-    compiled step -> memory of a chip against what it has -> verdict
+    compiled step -> memory that it needs, memory that a chip has -> verdict
     what `remedies` tried -> a line each
 
 The floor of a step is what the datasheet allows: the longest of computing all products at the peak
@@ -19,11 +19,11 @@ from electra_jax.config import stages
 from electra_jax.host import console_table
 from electra_jax.speed import ahead_of_time, chips, remedies
 
-AROUND_A_RING = {"all-reduce": 2}  # times its bytes pass a link; the others once
+AROUND_A_RING = {"all-reduce": 2}  # how often its bytes pass a link; of all other kinds once
 
 
 def floor(found: ahead_of_time.StepOnChips, topology: chips.Topology) -> dict[str, float]:
-    """Returns the seconds that each limit allows for a step at the least, by name."""
+    """Returns the least seconds of a step under each limit alone, by the name of the limit."""
     chip = topology.chip
     exchanged = sum(
         AROUND_A_RING.get(kind, 1) * size for kind, (_, size) in found.exchanged.items()
@@ -56,8 +56,10 @@ def table(
 ) -> list[str]:
     """Returns what was found as aligned lines, the verdict last."""
     chip, found = topology.chip, made[0].found
-    chips_ = f"{topology}, {topology.chips} chips of {_gib(chip.memory)} GiB"
-    rows = [("topology", chips_ + f" in {topology.slices} slices" * (topology.slices > 1))]
+    described = f"{topology}, {topology.chips} chips of {_gib(chip.memory)} GiB"
+    if topology.slices > 1:
+        described += f" in {topology.slices} slices"
+    rows = [("topology", described)]
     if not found.problem:
         rows += _of_program(tree, topology, found)
 
@@ -68,7 +70,7 @@ def table(
 
 
 def verdict(trial: remedies.Trial, topology: chips.Topology) -> str:
-    """Returns in one line whether it fits and by how much, and of several stages which decides."""
+    """Returns one line: whether it fits, by how much, and of several stages which one decides."""
     found, has = trial.found, topology.chip.memory
     most = f"{_in_stage(found)}, which needs most" if found.stage else ""
     if found.fits(topology.chip):
@@ -116,20 +118,20 @@ def as_json(
 
 def _of_program(tree, topology, found):
     """The rows about a step that compiled."""
-    size, limits = _size(tree, found), floor(found, topology)
+    (step_rows, length), limits = _size(tree, found), floor(found, topology)
     most = ", the stage that needs most memory" if found.stage else ""
     slowest = max(limits, key=lambda name: limits[name])
     rows = [
-        ("rows per step", f"{size[0]:,} of {size[1]} tokens{most}"),
+        ("rows per step", f"{step_rows:,} of {length} tokens{most}"),
         ("state per chip", f"{_gib(found.state)} GiB"),
-        ("most in use per chip", f"{_gib(found.peak)} GiB"),
-        ("that less the state", f"{_gib(found.peak - found.state)} GiB"),
+        ("peak memory per chip", f"{_gib(found.peak)} GiB"),
+        ("peak minus state", f"{_gib(found.peak - found.state)} GiB"),
         ("FLOPs per step", f"{found.flops:.3g} (3 x forward matrix products)"),
     ]
-    for kind, (count, size) in sorted(found.exchanged.items()):
-        rows.append((kind, f"{count} per step, {size / 2**20:,.1f} MiB per chip"))
-    for kind, (count, size) in sorted(found.crossing.items()):
-        rows.append((f"{kind} across", f"{count} per step, {size / 2**20:,.1f} MiB per chip"))
+    for kind, (count, moved) in sorted(found.exchanged.items()):
+        rows.append((kind, f"{count} per step, {moved / 2**20:,.1f} MiB per chip"))
+    for kind, (count, moved) in sorted(found.crossing.items()):
+        rows.append((f"{kind} across", f"{count} per step, {moved / 2**20:,.1f} MiB per chip"))
     if found.moved is not None:
         rows.append(("read and written", f"{found.moved / 1e9:,.2f} GB per chip, on chip or off"))
     if expected := _expected(found, topology):
@@ -155,7 +157,7 @@ def _expected(found, topology):
 
 
 def _speed(tree, found, topology):
-    """The most tokens in a second that the datasheet allows, padding counted."""
+    """The most tokens per second that the datasheet allows, padding counted."""
     rows, length = _size(tree, found)
     return rows * length / max(floor(found, topology).values())
 

@@ -128,7 +128,7 @@ def test_what_can_only_be_written_here_is_refused_in_a_bucket(tmp_path):
     with flagsaver.flagsaver(html="gs://b/rows.html"):
         assert "--html='gs://b/rows.html' is an address" in refused(show.main, None, "run")
     with convert_flags(to="orbax", out="gs://b/x"):
-        assert "--out='gs://b/x' is an address" in refused(convert.outwards, None, None)
+        assert "--out='gs://b/x' is an address" in refused(convert.export_weights, None, None)
 
 
 def test_tasks_are_read_from_this_machine():

@@ -43,7 +43,7 @@ TINY = "--config=configs/tiny.py"
         ([TINY, "--workdir", "--dry_run"], "--workdir has no value; write --workdir=VALUE"),
         ([TINY, "--workdir"], "--workdir has no value"),
         (["--config", "--dry_run"], "--config has no value"),
-        ([TINY, "--workdir="], "--workdir= is empty; a shell variable may not be set"),
+        ([TINY, "--workdir="], "--workdir= is empty; perhaps a shell variable is not set"),
         ([TINY, "--workdir", "-dry_run"], "--workdir has no value"),
         ([TINY, "--config.name", "--dry_run"], "--config.name has no value; write --config.name=V"),
         (

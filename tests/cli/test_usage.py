@@ -101,7 +101,9 @@ def test_a_setting_is_described_from_where_it_is_declared(capsys):
     assert settings_help.show("model.norm_place", "base") == 0
     assert capsys.readouterr().out.splitlines() == [
         "model.norm_place = 'post'   one of 'post', 'pre'",
-        "    after the residual, as in BERT | 'pre': before it, and one at the end",
+        "    after the residual sum, as in BERT | 'pre': before attention and feed-forward,"
+        " and once more",
+        "    after the last layer",
     ]
     assert settings_help.show("schedule.steps", "base") == 0
     assert "a whole number, 1 to 2147483647" in capsys.readouterr().out

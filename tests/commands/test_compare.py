@@ -94,6 +94,19 @@ def test_equal_seeds_have_no_error_out_of_rounding():
     assert means.mean([0.09, 0.09, 0.09]) == means.Mean(0.09, 0.0, 3)
 
 
+def test_a_copy_of_a_run_counts_once_in_the_baseline_and_the_step_too(tmp_path):
+    original = workdir(tmp_path, "original", [2.0])
+    copy = shutil.copytree(original, tmp_path / "copy")
+    other = workdir(tmp_path, "other", [4.0], seed=1, step=30)
+    path = tmp_path / "other" / "metrics.jsonl"
+    path.write_text(path.read_text().replace('"unigram_entropy": 6.0', '"unigram_entropy": 7.0'))
+
+    (group,) = load(original, str(copy), other).groups
+    assert comparison.final(group, "gen_masked_loss").value == 3.0
+    assert comparison.baseline(group, "gen_masked_loss").value == 6.5
+    assert comparison.progress(group, "step") == 20.0
+
+
 def test_a_copy_of_a_run_counts_once(tmp_path):
     """Two seeds with an error of 0.000 would say that seeds make no difference."""
     original = workdir(tmp_path, "original", [2.0])
@@ -158,7 +171,7 @@ def test_how_often_luck_passes_for_a_difference_is_said_of_few_seeds(tmp_path, s
     said = [note for note in load(*runs).notes if "luck alone" in note]
     assert bool(said) == bool(share)
     if said:
-        told = f"of {seeds[0]} and {seeds[1]} seeds luck alone passes two standard errors in"
+        told = f"with {seeds[0]} and {seeds[1]} seeds luck alone exceeds two standard errors in"
         assert said[0].startswith(f"{told} {share}")
 
 
@@ -196,7 +209,7 @@ def test_a_run_that_has_hardly_begun_does_not_end_the_mean_of_its_group(tmp_path
         one for one in comparison_curves.panels(load(*whole, begun), "step")
         if one.name == "gen_masked_loss"
     ]  # fmt: skip
-    (mean,) = [curve for curve in panel.curves if curve.look == "mean"]
+    (mean,) = [curve for curve in panel.curves if curve.is_mean]
     assert list(mean.x) == [10, 20, 30] and list(mean.y) == [4.0, 3.0, 1.5]
 
 
@@ -314,7 +327,7 @@ def test_a_mean_curve_is_drawn_where_the_seeds_report_together(six):
     drawn = comparison_curves.panels(load(*six), "tokens_seen")
     panels = {panel.title: panel for panel in drawn}
     curves = panels["Generator loss"].curves
-    means = [curve for curve in curves if curve.look == "mean"]
+    means = [curve for curve in curves if curve.is_mean]
     assert len(curves) == 8 and len(means) == 2
     assert means[0].x.tolist() == [100, 200] and means[0].y.tolist() == [9, 2]
     assert means[1].error.tolist() == pytest.approx([0, 2 / math.sqrt(3)])
@@ -451,8 +464,8 @@ def test_runs_before_their_first_evaluation_are_drawn_from_training(tmp_path):
 
 
 def test_more_groups_than_colours_stay_apart(tmp_path):
-    looks = [drawing.look(place, style.LIGHT) for place in range(16)]
-    assert len(set(looks)) == 16
+    styles = [drawing.group_style(place, style.LIGHT) for place in range(16)]
+    assert len(set(styles)) == 16
     assert [comparison.letter(place) for place in (0, 25, 26, 52)] == ["A", "Z", "AA", "BA"]
 
 

@@ -118,8 +118,10 @@ def test_what_is_there_is_not_written_over(workdir, tmp_path):
     assert (tmp_path / "hf" / "mine").read_text() == "kept"
 
 
-def test_bad_input_is_one_line_and_exit_code_2(tmp_path):
-    done = convert(f"--from={tmp_path}", "--to=orbax", f"--out={tmp_path / 'x'}")
+@pytest.mark.parametrize("dash", ["--", "-"])
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path, dash):
+    flags = (f"from={tmp_path}", "to=orbax", f"out={tmp_path / 'x'}")
+    done = convert(*(f"{dash}{flag}" for flag in flags))
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {tmp_path} is neither a workdir with checkpoints")
     assert len(done.stderr.strip().splitlines()) == 1

@@ -27,6 +27,13 @@ def test_tasks_of_ones_own_are_exported_by_the_name_of_their_fine_tuning():
     assert last.endswith("--to=orbax --out='exports/my genes'")
 
 
+def test_the_predictions_of_a_grid_lie_in_the_folders_of_its_points(tmp_path):
+    (tmp_path / "sst2" / "rate_0.0003_epochs_3" / "seed_0").mkdir(parents=True)
+    tasks = [types.SimpleNamespace(task="sst2")]
+    _, line = closing.text(str(tmp_path), tasks, None).splitlines()
+    assert line == f"predictions  {tmp_path}/sst2/rate_*/seed_*"
+
+
 def test_weights_that_were_not_kept_are_not_spoken_of():
     tasks = [types.SimpleNamespace(task="sst2")]
     assert closing.text("/x", tasks, None).splitlines() == [

@@ -397,8 +397,8 @@ def test_a_class_has_a_probability_and_its_text_needs_no_file(finished, places, 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("a text",), "one text alone is given; put it into a list"),
-        ((["a text"], ["another"]), "task custom has one text an example"),
+        (("a text",), "a single text is given; put it into a list"),
+        ((["a text"], ["another"]), "task custom takes one list of texts"),
         ((["a text", None],), "number 1 of the list of texts is None, no text; give ''"),
         (([float("nan")],), "number 0 of the list of texts is nan, no text"),
     ],
@@ -526,7 +526,7 @@ def test_the_best_of_the_looks_at_dev_is_kept_where_that_is_asked_for(places):
     best = values.index(max(values))
     assert seed.chosen_step == seed.curve[best].step
     assert seed.scores["dev"] == seed.curve[best].scores
-    assert task.choice == "best" and "flatters" in results_table.text(found)
+    assert task.choice == "best" and "is optimistic" in results_table.text(found)
 
 
 def test_a_grid_takes_the_best_median_on_dev_and_says_so(places):
@@ -534,7 +534,8 @@ def test_a_grid_takes_the_best_median_on_dev_and_says_so(places):
     (task,) = found.tasks
     assert task.settings["learning_rate"] == 3e-3
     assert any(
-        note.startswith("chosen on dev, which flatters: rate_0.003_epochs_6") for note in task.notes
+        note.startswith("chosen on dev, which is optimistic: rate_0.003_epochs_6")
+        for note in task.notes
     )
     where = os.path.join(folder(places, "grid"), "custom")
     assert sorted(os.listdir(where)) == ["rate_0.003_epochs_6", "rate_1e-07_epochs_6"]
@@ -630,7 +631,7 @@ def test_texts_longer_than_the_encoder_reads_are_cut_and_said(places):
     assert prepared.length == 12 == prepared.buckets[-1]
     assert max(prepared.train.rows.lengths) == 12
     lines = "\n".join(prepared.report.lines())
-    assert "rows of 12 tokens and not 128: no more positions" in lines
+    assert "rows of 12 tokens instead of 128: the encoder has no more positions" in lines
     assert "texts cut to 12 tokens" in lines
 
 
@@ -796,7 +797,7 @@ def test_the_command_answers_a_file_of_texts_and_one_with_columns_alike(finished
         (("--from={task}", "setup.py", "--out=no/file"), "--out=no/file: there is no folder no"),
         (("--from={task}", "setup.py", "--out=setup.py"), "is one of the files to answer; name"),
         (("--from={task}", "--out=docs", "setup.py"), "--out=docs is a folder; name another file"),
-        (("--from={task}", "--json=1", "setup.py"), "--json is of scores, and none are asked for"),
+        (("--from={task}", "--json=1", "setup.py"), "--json prints the scores, which need --score"),
         (("--from={task}", "--score=1", "no.tsv=1"), "there is no file no.tsv=1"),
         (("--from={task}", "--score=1", "setup.py=1"), "setup.py=1: the ending does not tell"),
         (("--from={task}", "--score=1", "{pairs}"), "MNLI/test_matched.tsv:1: no column 'text'"),

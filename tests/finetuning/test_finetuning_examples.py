@@ -119,13 +119,13 @@ def test_torn_rows_of_qqp_are_counted_and_elsewhere_refused(tmp_path):
         ("sentence\ttag\nGood\t1\n", "train.tsv:1: no column 'label'; there is sentence, tag"),
         (
             "a,label\nGood,1\n",
-            "there is a,label, one column; if ',' parts columns, give custom.format=csv",
+            "there is a,label, one column; if ',' separates columns, give custom.format=csv",
         ),
         (
             "a;label\nGood;1\n",
-            "one column; if ';' parts columns, part them by commas",
+            "one column; if ';' separates columns, write commas",
         ),
-        ("sentence\tlabel\tlabel\nA\t1\t0\n", "train.tsv:1: column 'label' stands there 2 times"),
+        ("sentence\tlabel\tlabel\nA\t1\t0\n", "train.tsv:1: column 'label' occurs 2 times"),
         ("sentence\tlabel\n", "train.tsv holds no example"),
         ("", "train.tsv is empty"),
         (b"sentence\tlabel\nGood\t1\nB\xe4d\t0\n", "train.tsv:3: byte 0xe4 is no utf-8"),
@@ -588,7 +588,7 @@ def test_one_id_in_two_files_is_refused_before_anything_is_trained(tmp_path):
     for name in ("train", "dev.de", "dev.fr"):
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     task = custom.task(dict(kind="span", train="train.json", dev="dev.*.json"))
-    with pytest.raises(ValueError, match="id '7' stands at") as error:
+    with pytest.raises(ValueError, match="id '7' is also that of") as error:
         reading.read(task, str(tmp_path))
     for place in ("dev.fr.json: data[0].paragraphs[0].qas[0]", "dev.de.json: data[0]"):
         assert place in str(error.value), "both places are named"
@@ -621,7 +621,7 @@ def test_one_id_in_two_tables_of_a_split_is_refused(tmp_path):
     for name in ("train", "dev.de", "dev.fr"):
         (tmp_path / f"{name}.csv").write_text("id,text,label\n7,we,x\n8,you,y\n")
     settings = dict(train="train.csv", dev="dev.*.csv", text="text", label="label", id="id")
-    with pytest.raises(ValueError, match=r"dev.fr.csv:2: id '7' stands at .*dev.de.csv:2 too"):
+    with pytest.raises(ValueError, match=r"dev.fr.csv:2: id '7' is also that of .*dev.de.csv:2"):
         read_custom(tmp_path, **settings)
 
 

@@ -148,7 +148,7 @@ def test_a_long_sentence_goes_on_in_further_rows_and_loses_no_word(words):
     assert [row.tolist() for row in joined] == [[1, 3, 4, 101, 103, 104, 106], [201], [301]]
     assert report.lines() == [
         "made dev: 1 words longer than a row, cut",
-        "made dev: 1 rows more, of sentences over 8 tokens",
+        "made dev: 1 extra rows for sentences over 8 tokens",
         "made dev: 1 tags that train does not have ('I-Y'), never predicted",
     ]
 

@@ -245,7 +245,9 @@ def test_results_go_on_with_the_same_weights_after_more_pre_training(tmp_path):
     checkpoint = tmp_path / "checkpoints" / "1000"
     checkpoint.mkdir(parents=True)
     (checkpoint / metadata._COMPLETE).touch()
-    assert "; --config.encoder.step=1000 continues with those of then" in refused(config(0))
+    assert "; --config.encoder.step=1000 continues with the weights of that step" in refused(
+        config(0)
+    )
     elsewhere = dataclasses.replace(config(0).encoder, from_=f"{tmp_path}/other")
     assert "encoder.step=" not in refused(dataclasses.replace(config(0), encoder=elsewhere))
     longer = dataclasses.replace(config(0).recipe, epochs=7)

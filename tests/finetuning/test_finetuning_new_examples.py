@@ -167,7 +167,7 @@ def test_what_is_no_running_text_is_refused_or_pointed_out(tmp_path):
     for ending in (".jsonl", ".parquet", ".JSONL"):
         path = tmp_path / f"new{ending}"
         path.write_text('{"tokens": ["Ann", "sleeps"]}\n')
-        with pytest.raises(ValueError, match="holds records, not a text a line; give a .txt file"):
+        with pytest.raises(ValueError, match="holds records, not one text per line; give a .txt"):
             new_files.read_running_text(TAGS, str(path), examples.Report())
     (tmp_path / "new.txt").write_text("\n \n")
     with pytest.raises(ValueError, match="holds no text; is it the right file"):

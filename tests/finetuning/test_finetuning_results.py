@@ -135,7 +135,7 @@ def test_the_console_table_puts_the_median_first(three):
         "WARNING: cola, seed 3: dev: mcc 0.0000 is far below the median of the seeds, 0.5200"
     ]
     assert "note: stsb: 3 pairs cut to 128 tokens" in lines
-    assert "which flatters" in lines[-1]
+    assert "which is optimistic" in lines[-1]
 
 
 def test_a_seed_that_says_why_it_failed_is_warned_of_once():

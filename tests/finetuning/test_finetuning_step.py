@@ -30,7 +30,8 @@ SETUP = tuning_step.Setup(
     optimizer_settings=PLAIN,
     layer_decay=1.0,
 )
-COURSE = tuning_step.course(1e9, 100, 0.0)  # the first step then moves parameters by the gradient
+# With it the first step moves parameters by the gradient.
+SCHEDULE = tuning_step.rate_schedule(1e9, 100, 0.0)
 KEY = jax.random.key(0)
 TRUNK = networks.main_trunk(odd.NETWORKS, odd.weights())
 BATCH = {
@@ -61,7 +62,7 @@ def stepped(setup=SETUP):
     """(state, batch) -> how far one step moved each parameter, by path, and the loss."""
 
     def run(state, batch):
-        after, loss = tuning_step._update(setup, state, batch, COURSE, KEY)
+        after, loss = tuning_step._update(setup, state, batch, SCHEDULE, KEY)
         return jax.tree.map(jnp.subtract, state.params, after.params), loss, after.skipped
 
     return odd.jit(run)
@@ -78,8 +79,9 @@ def trained(setup=DROPPING):
     """(state before, state after three steps, their losses)."""
     shapes = jax.eval_shape(lambda: tuning_step.fresh_trunk(setup.networks, KEY))
     begun = state = tuning_step._begin(setup, odd.random_like(shapes), KEY)
-    course = tuning_step.course(1e-4, 4, 0.0)  # Adam enlarges the rounding of gradients near 0
-    step = odd.jit(lambda state: tuning_step._update(setup, state, UNEVEN, course, KEY))
+    # The rate is low, because Adam enlarges the rounding of gradients near 0.
+    schedule = tuning_step.rate_schedule(1e-4, 4, 0.0)
+    step = odd.jit(lambda state: tuning_step._update(setup, state, UNEVEN, schedule, KEY))
     losses = []
     for _ in range(3):
         state, loss = step(state)

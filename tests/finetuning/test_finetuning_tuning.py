@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 
-from electra_jax.finetuning.tuning import batches, loop, tuning_step
+from electra_jax.finetuning.tasks import built_in, examples
+from electra_jax.finetuning.tuning import batches, loop, summary, tuned_model, tuning_step
 
 ROWS = batches.TaskRows(
     ids=[np.array([7] * n) for n in (3, 4, 5, 6, 3)],
@@ -21,7 +22,7 @@ ACCURACY = {1: 0.2, 2: 0.9, 3: 0.5}  # of seed 0 at each step; seed 1 gets bette
 def counting(seen):
     """Programs whose parameters are the number of the step."""
 
-    def update(state, batch, course, keys_Z):
+    def update(state, batch, rate_schedule, keys_Z):
         for seed in range(2):
             real = batch["weight"][seed] > 0
             seen[seed] += np.asarray(batch["label"][seed])[np.asarray(real)].tolist()
@@ -72,3 +73,24 @@ def test_each_seed_keeps_the_weights_that_count(keep, chosen, weights):
     tuned = train(keep)
     assert tuned.chosen == chosen
     assert tuned.params["x"][:, 0].tolist() == weights
+
+
+def test_the_columns_of_a_table_are_pairs_too():
+    """An array of several texts has no truth value."""
+    model = tuned_model.Model(None, built_in.named("mrpc"))
+    found = model._examples(np.array(["a", "b"]), np.array(["c", "d"]))
+    assert [(example.a, example.b) for example in found] == [("a", "c"), ("b", "d")]
+
+
+def test_a_note_keeps_a_path_that_begins_with_the_name_of_its_task():
+    report = examples.Report()
+    report.count("ner train", "examples", 3)
+    report.count("ner train", "document marks skipped", 2)
+    report.note("ner: pairs train in both orders")
+    report.note("ner/eng.train: 'en:' taken off every word")
+    prepared = types.SimpleNamespace(task=types.SimpleNamespace(name="ner"), report=report)
+    assert summary._notes(prepared) == [
+        "train: 2 document marks skipped",
+        "pairs train in both orders",
+        "ner/eng.train: 'en:' taken off every word",
+    ]

@@ -34,7 +34,7 @@ def test_a_metric_stands_beside_what_it_has_to_beat_in_words():
     assert re.search(r"disc_auc_unigram +- \(0.500\)", found["disc_auc_unigram"])
     assert shown.endswith(
         """
-In brackets what a guesser gets who has learnt nothing:
+In brackets: the score of a guesser that has learnt nothing:
   gen_masked_loss             answering with the token frequencies (unigram_entropy)
   disc_loss                   giving every token the same probability of being replaced
   disc_accuracy               always saying "original" (disc_majority)
@@ -45,7 +45,7 @@ In brackets what a guesser gets who has learnt nothing:
 
 def test_what_is_no_better_than_its_baseline_is_marked_and_the_mark_explained():
     shown = evaluation_table.table([("wiki", VALUES)])
-    assert "86.00% (88.00%)!  tokens judged rightly; higher is better" in shown
+    assert "86.00% (88.00%)!  tokens judged correctly; higher is better" in shown
     good = evaluation_table.table([("wiki", VALUES | {"disc_accuracy": 0.9, "disc_loss": 0.3})])
     assert "!" not in good
 
@@ -77,7 +77,7 @@ def test_columns_stand_under_their_titles_and_wrap_where_they_do_not_fit():
     narrow = evaluation_table.table(columns, width=80)
     titles = [line for line in narrow.split("\n") if re.fullmatch(r" {20}[\w ]+", line)]
     assert [line.split() for line in titles] == [["wiki"], ["a_rather_long_name"], ["news"]]
-    assert narrow.count("In brackets what a guesser gets") == 1
+    assert narrow.count("In brackets: the score of a guesser") == 1
 
 
 def test_large_perplexities_are_short():

@@ -131,6 +131,17 @@ def test_the_dry_run_refuses_a_run_whose_rows_and_text_are_gone(tmp_path):
     assert "parameters" in dry_run.text(config, str(workdir))
 
 
+def test_a_manifest_in_the_current_folder_is_none_of_a_later_stage(tmp_path, monkeypatch):
+    """A web page has a file of that name too."""
+    corpus = write_corpus(tmp_path / "corpus.txt")
+    (tmp_path / "manifest.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    stages = ((0.5, 16, 8),)
+    config = small_run(f"text:{corpus}", str(tmp_path / "data"), schedule__stages=stages)
+    data = prepared_data.RunData.of(config_lib.parse(config), str(tmp_path / "run"))
+    assert dry_run._prepared_rows(data) == [None, None]
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [
@@ -194,7 +205,7 @@ def test_activations_and_scores_are_what_the_compiler_takes(name, monkeypatch):
 def test_text_that_is_read_too_often_is_noted(epochs, said):
     notes = dry_run._too_often(epochs)
     assert len(notes) == said
-    assert not said or notes[0].startswith("each text is read 12,619 times; more text would teach")
+    assert not said or notes[0].startswith("each text is read 12,619 times; more text would help")
 
 
 def test_a_state_and_activations_beyond_the_memory_are_noted():

@@ -104,8 +104,8 @@ def test_what_two_passes_and_one_hot_products_make_of_a_run(name, sparse, three,
     assert short(paper_flops.train(run, sparse=True)) == sparse
     assert short(ROWS[name]["script_3x_sparse"]) == three
     assert short(ROWS[name]["honest"]) == products
-    billed = paper_flops.train(run)
-    saved = 1 - paper_flops.train(run, sparse=True) / billed
+    dense = paper_flops.train(run)
+    saved = 1 - paper_flops.train(run, sparse=True) / dense
     assert saved == pytest.approx(share, abs=0.006)  # what the one-hot products make up
 
 
@@ -143,15 +143,15 @@ def test_a_training_row_with_three_passes_and_sparse_lookup(run, length, expecte
     ],
 )
 def test_the_share_of_the_generator(run, share):
-    whole = paper_flops.forward(run).billed(sparse=True)
-    alone = paper_flops.inference(run.encoder).billed(sparse=True)
+    whole = paper_flops.forward(run).as_script(sparse=True)
+    alone = paper_flops.inference(run.encoder).as_script(sparse=True)
     assert 1 - alone / whole == pytest.approx(share, abs=0.006)
 
 
 def test_a_token_of_small_costs_what_it_is_known_to_cost():
     run = run_of("ELECTRA-Small")
-    discriminator = paper_flops.inference(run.encoder).billed(sparse=True)
-    both = paper_flops.forward(run).billed(sparse=True)
+    discriminator = paper_flops.inference(run.encoder).as_script(sparse=True)
+    both = paper_flops.forward(run).as_script(sparse=True)
     assert f"{discriminator:.2e} {both - discriminator:.1e}" == "2.09e+07 2.9e+06"
     assert f"{3 * both:.1e}" == "7.2e+07"
 
@@ -257,7 +257,7 @@ def test_a_gate_and_a_window_change_what_layers_cost(small):
     assert after["honest"] - before["honest"] == pytest.approx(gate - windows)
 
 
-def test_a_frozen_generator_is_billed_its_forward_pass(small):
+def test_a_frozen_generator_counts_its_forward_pass_alone(small):
     found, parts = of("fast_electra"), small["forward_per_token"]
     generator = sum(
         parts[f"generator {part}"]["paper"] for part in ("embeddings", "layers", "head")
@@ -282,7 +282,8 @@ def test_other_budgets_buy_steps(budget, speed, steps):
     honest = steps and found["train_per_row"]["honest"] * 128 * steps
     assert found["train"]["honest"] == honest
     text = " ".join(flops_tables.of_config(found).split())
-    assert ("steps by the speed (2m00s of training) of 128 rows" in text) == (steps is None)
+    unknown = "as many steps as the speed allows (2m00s of training) of 128 rows"
+    assert (unknown in text) == (steps is None)
 
 
 @pytest.mark.parametrize(
@@ -411,7 +412,7 @@ def test_the_command_alone_prints_the_papers_rows():
         ),
         (
             ["--config=configs/small.py", "--tokens_per_second=5", "--padding_rate=1.5"],
-            "--padding_rate=1.5 is no share of a row",
+            "--padding_rate=1.5 is not a share of the positions",
         ),
         (["--padding_rate=0.5"], "--padding_rate needs a --config"),
         (["--config=small", "--padding_rate=0.5"], "--padding_rate changes nothing here"),

@@ -73,7 +73,9 @@ def test_what_fits_and_computes_again_is_tried_with_less_of_that():
 
     tried, announced = run(needs, tree(remat="full"))
     assert tried == [{}, True, {"model.remat": "none"}, DOTS, True]
-    assert announced == ["it fits; trying whether it does if the backward pass computes less again"]
+    assert announced == [
+        "it fits; trying whether it still does if the backward pass recomputes less"
+    ]
     assert run(lambda _: 1, tree(remat="full"))[0] == [{}, True, {"model.remat": "none"}, True]
     assert run(needs, tree(remat="full"), remedies_=False) == ([{}, True], [])
 

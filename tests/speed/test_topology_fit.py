@@ -82,8 +82,8 @@ def test_the_floor_is_the_slowest_of_products_and_exchange():
 
     lines = topology_fit.table(tree(), V5E, [remedies.Trial({}, found)])
     assert lines[0] == "topology               v5e:2x4, 8 chips of 15.75 GiB"
-    assert "most in use per chip   4.00 GiB" in lines
-    assert "that less the state    3.00 GiB" in lines
+    assert "peak memory per chip   4.00 GiB" in lines
+    assert "peak minus state       3.00 GiB" in lines
     assert "all-reduce             3 per step, 190.7 MiB per chip" in lines
     assert "a step takes at least  5.08 ms (products; products 5.08, exchange 2.50)" in lines
     # 128 rows of 128 tokens in 5.076 ms.
@@ -155,9 +155,9 @@ def test_the_step_of_every_stage_is_compiled_and_the_one_that_needs_most_decides
         return compiled(stage.batch_size * stage.sequence_length / 4096)  # 4 and 8 GiB
 
     monkeypatch.setattr(ahead_of_time, "missing", lambda platform: "")
-    monkeypatch.setattr(ahead_of_time, "_stage_apart", alone)
+    monkeypatch.setattr(ahead_of_time, "_compile_stage", alone)
     settings = staged((0.9, 512, 64), (0.95, 128, 128))
-    found = ahead_of_time.compile_apart(settings, V5E, 100)
+    found = ahead_of_time.compile_in_subprocess(settings, V5E, 100)
     assert asked == [SHORT, LONG]
     assert (found.peak, found.stage) == (8 * GIB, LONG)
 
@@ -172,7 +172,7 @@ def test_the_step_of_every_stage_is_compiled_and_the_one_that_needs_most_decides
     assert said["stage"] == said["trials"][0]["stage"] == stage
     json.dumps(said)
 
-    found = ahead_of_time.compile_apart(tree(), V5E, 100)
+    found = ahead_of_time.compile_in_subprocess(tree(), V5E, 100)
     assert found.stage is None and asked[2:] == [SHORT]
     said = topology_fit.as_json(tree(), V5E, [remedies.Trial({}, found)])
     assert said["stage"] is None

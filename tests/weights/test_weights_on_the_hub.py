@@ -132,7 +132,7 @@ def test_without_out_only_the_repository_is_left(server, exported):
     server.add(NAME, dict.fromkeys((*mine, *old), b"x"), private=True)
     given = {"from": str(exported / "discriminator"), "to": "hugging_face", "push": NAME}
     with convert_flags(**given):
-        done = convert_command.outwards(None, None)
+        done = convert_command.export_weights(None, None)
     assert "out" not in done and done["pushed"] == f"{server.url}/{NAME}"
     found = server.repositories[NAME].files("main")
     # What the export lacks now is gone, what its owner put there stays.
@@ -159,7 +159,7 @@ def test_what_the_hub_would_refuse_is_refused_before_the_export(
     given = {"from": str(exported), "to": "hugging_face", "push": name, "out": str(out)}
     with pytest.MonkeyPatch.context() as patch, convert_flags(**given, public=public):
         patch.setenv("HF_TOKEN", token)
-        line = refused(lambda: convert_command.outwards(None, None))
+        line = refused(lambda: convert_command.export_weights(None, None))
     assert re.search(words, line) and not out.exists()
     assert not any(method != "GET" for method, _ in server.requests)
 
@@ -180,7 +180,7 @@ def test_an_upload_that_fails_is_one_line_and_the_export_stays(server, exported,
     out = tmp_path / "out"
     given = {"from": str(exported), "to": "hugging_face", "push": NAME, "out": str(out)}
     with convert_flags(**given):
-        line = refused(lambda: convert_command.outwards(None, None), error_causes.MayPass)
+        line = refused(lambda: convert_command.export_weights(None, None), error_causes.MayPass)
     assert line.startswith(f"--push={NAME}: the upload failed (")
     assert (out / "discriminator" / "model.safetensors").exists()
 
@@ -195,7 +195,7 @@ def test_an_upload_that_fails_is_one_line_and_the_export_stays(server, exported,
 )
 def test_flags_that_do_not_go_together_are_refused(given, words):
     with convert_flags(**given):
-        assert words in refused(lambda: convert_command.outwards(None, None))
+        assert words in refused(lambda: convert_command.export_weights(None, None))
 
 
 # Down

@@ -45,7 +45,8 @@ def run(devices, together, parts=1):
         batch = {name: np.stack([batches[s][name] for s in seeds]) for name in batches[0]}
         for _ in range(3):
             put = jax.device_put(batch, programs.rows)
-            state, loss_Z = programs.update(state, put, tuning_step.course(1e-2, 4, 0.25), keys_Z)
+            schedule = tuning_step.rate_schedule(1e-2, 4, 0.25)
+            state, loss_Z = programs.update(state, put, schedule, keys_Z)
             for seed, loss in zip(seeds, loss_Z.tolist()):
                 losses[seed].append(loss)
         looked_at = {name: batches[0][name] for name in ("ids", "marks")}

@@ -7,7 +7,7 @@
 
 The rules are those of the SQuAD code that BERT and ELECTRA were released with:
 
-- A span starts and ends in the context and has at most 30 tokens.
+- A span starts and ends in the context and has at most `longest` tokens, 30 unless set.
 - No other window of the question has more context around the span's first token.
 - Of spans with equal texts the best one counts.
 - The null score of a question is the lowest of its windows'.
@@ -125,12 +125,12 @@ def answer(
 
         spans = sorted(span for row in mine for span in _spans(windows, beams, row, longest))
         kept: dict[str, tuple[float, int, int]] = {}
-        for worst, first, last in spans:
+        for negative_score, first, last in spans:
             text = context[first:last]
             first += len(text) - len(text.lstrip())  # some tokens include the blank before them
             text = text.strip()
             if text and text not in kept:
-                kept[text] = (-worst, first, first + len(text))
+                kept[text] = (-negative_score, first, first + len(text))
                 if len(kept) == n_best:
                     break
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a finished fine-tuning says last: where its page and predictions are, what can be done."""
 
+import glob
 import os
 import pathlib
 import shlex
@@ -21,7 +22,7 @@ def text(folder: str, tasks: Sequence[run_results.TaskResult], export: str | Non
     """
     page = pathlib.Path(os.path.abspath(folder), "results.html")
     lines = [f"report       {page.as_uri()}"]
-    lines += [f"predictions  {os.path.join(folder, task.task, 'seed_*')}" for task in tasks]
+    lines += [f"predictions  {_seed_folders(os.path.join(folder, task.task))}" for task in tasks]
     if export is None or not tasks:
         return "\n".join(lines)
 
@@ -39,3 +40,9 @@ def text(folder: str, tasks: Sequence[run_results.TaskResult], export: str | Non
         f"export       {program.command('convert')} {source} --to={export} --out={out}",
     ]
     return "\n".join(lines)
+
+
+def _seed_folders(where: str) -> str:
+    """The folders of a task's seeds as a pattern; with a grid they lie in one folder per point."""
+    at_points = glob.glob(f"{glob.escape(where)}/rate_*/seed_*")
+    return os.path.join(where, *(["rate_*"] if at_points else []), "seed_*")

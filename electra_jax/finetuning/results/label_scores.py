@@ -31,20 +31,20 @@ def f1(predictions, labels) -> float:
     found = set(np.unique(labels_R)) | set(np.unique(predictions_R))
     if predictions_R.ndim != 1 or not found <= {0, 1}:
         raise ValueError("f1 is of the classes 0 and 1; use macro_f1 or micro_f1 for others")
-    hits, said, true = _counts(predictions_R == 1, labels_R == 1)
-    return _f1(hits.sum(), said.sum(), true.sum())
+    hits, predicted, true = _counts(predictions_R == 1, labels_R == 1)
+    return _f1(hits.sum(), predicted.sum(), true.sum())
 
 
 def macro_f1(predictions, labels) -> float:
     """Mean F1 over all classes that occur, or over all labels if an example has several."""
-    hits_C, said_C, true_C = _class_counts(*_pair(predictions, labels))
-    return float(np.mean([_f1(*counts) for counts in zip(hits_C, said_C, true_C)]))
+    hits_C, predicted_C, true_C = _class_counts(*_pair(predictions, labels))
+    return float(np.mean([_f1(*counts) for counts in zip(hits_C, predicted_C, true_C)]))
 
 
 def micro_f1(predictions, labels) -> float:
     """F1 of the counts of all classes; with one label per example it equals the accuracy."""
-    hits_C, said_C, true_C = _class_counts(*_pair(predictions, labels))
-    return _f1(hits_C.sum(), said_C.sum(), true_C.sum())
+    hits_C, predicted_C, true_C = _class_counts(*_pair(predictions, labels))
+    return _f1(hits_C.sum(), predicted_C.sum(), true_C.sum())
 
 
 def relation_f1(predictions, labels) -> float:
@@ -60,10 +60,10 @@ def relation_f1(predictions, labels) -> float:
 def mcc(predictions, labels) -> float:
     """Matthews' correlation; for more than two classes that of Gorodkin (2004)."""
     predictions_R, labels_R = _pair(predictions, labels)
-    hits_C, said_C, true_C = _class_counts(predictions_R, labels_R)
+    hits_C, predicted_C, true_C = _class_counts(predictions_R, labels_R)
     count = float(len(labels_R))
-    covariance = count * hits_C.sum() - said_C @ true_C
-    spread = (count**2 - said_C @ said_C) * (count**2 - true_C @ true_C)
+    covariance = count * hits_C.sum() - predicted_C @ true_C
+    spread = (count**2 - predicted_C @ predicted_C) * (count**2 - true_C @ true_C)
     return float(covariance / math.sqrt(spread)) if spread > 0 else 0.0
 
 
@@ -106,8 +106,8 @@ def entity_f1(predictions, labels) -> float:
 
 def entity_precision(predictions, labels) -> float:
     """Share of the predicted entities that are right; 0 if none is predicted."""
-    hits, said, _ = _entity_counts(predictions, labels)
-    return hits / said if said else 0.0
+    hits, predicted, _ = _entity_counts(predictions, labels)
+    return hits / predicted if predicted else 0.0
 
 
 def entity_recall(predictions, labels) -> float:
@@ -168,30 +168,30 @@ def of_classes(predictions, labels, names: Sequence[str]) -> dict[str, LabelScor
     if predictions.ndim == 1:
         places_C = np.arange(len(names))
         predictions, labels = predictions[:, None] == places_C, labels[:, None] == places_C
-    hits_C, said_C, true_C = _counts(predictions.astype(bool), labels.astype(bool))
+    hits_C, predicted_C, true_C = _counts(predictions.astype(bool), labels.astype(bool))
     return {
-        name: _label_score(hits, said, true)
-        for name, hits, said, true in zip(names, hits_C, said_C, true_C)
-        if said or true
+        name: _label_score(hits, predicted, true)
+        for name, hits, predicted, true in zip(names, hits_C, predicted_C, true_C)
+        if predicted or true
     }
 
 
 def of_entity_types(predictions, labels) -> dict[str, LabelScore]:
     """The scores of whole entities by their type, in alphabetical order; '' is a bare B or I."""
-    said, true = set(), set()
+    predicted, true = set(), set()
     for place, (ours, theirs) in enumerate(_sentences(predictions, labels)):
-        said.update((*entity, place) for entity in entities(ours))
+        predicted.update((*entity, place) for entity in entities(ours))
         true.update((*entity, place) for entity in entities(theirs))
-    return _of_items(said, true)
+    return _of_items(predicted, true)
 
 
 def of_tags(predictions, labels) -> dict[str, LabelScore]:
     """The scores of words by their tag, in alphabetical order: those of parts of speech."""
-    said, true = set(), set()
+    predicted, true = set(), set()
     for place, (ours, theirs) in enumerate(_sentences(predictions, labels)):
-        said.update((tag, word, place) for word, tag in enumerate(ours))
+        predicted.update((tag, word, place) for word, tag in enumerate(ours))
         true.update((tag, word, place) for word, tag in enumerate(theirs))
-    return _of_items(said, true)
+    return _of_items(predicted, true)
 
 
 # --- helpers --------------------------------------------------------------------------------------
@@ -217,11 +217,11 @@ def _pair(predictions, labels) -> tuple[np.ndarray, np.ndarray]:
     return predictions, labels
 
 
-def _counts(said_RC, true_RC) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _counts(predicted_RC, true_RC) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Per class: how often it is predicted correctly, how often predicted, how often true."""
     return (
-        (said_RC & true_RC).sum(axis=0).astype(np.float64),
-        said_RC.sum(axis=0).astype(np.float64),
+        (predicted_RC & true_RC).sum(axis=0).astype(np.float64),
+        predicted_RC.sum(axis=0).astype(np.float64),
         true_RC.sum(axis=0).astype(np.float64),
     )
 
@@ -234,24 +234,26 @@ def _class_counts(predictions_R, labels_R) -> tuple[np.ndarray, np.ndarray, np.n
     return _counts(predictions_R[:, None] == classes_C, labels_R[:, None] == classes_C)
 
 
-def _f1(hits, said, true) -> float:
-    return float(2 * hits / (said + true)) if said + true else 0.0
+def _f1(hits, predicted, true) -> float:
+    return float(2 * hits / (predicted + true)) if predicted + true else 0.0
 
 
-def _of_items(said: set[tuple], true: set[tuple]) -> dict[str, LabelScore]:
+def _of_items(predicted: set[tuple], true: set[tuple]) -> dict[str, LabelScore]:
     """The scores of items by their label, which comes first in each."""
-    items = (said & true, said, true)
-    hits, said_of, true_of = (collections.Counter(label for label, *_ in each) for each in items)
+    items = (predicted & true, predicted, true)
+    hits, predicted_of, true_of = (
+        collections.Counter(label for label, *_ in each) for each in items
+    )
     return {
-        label: _label_score(hits[label], said_of[label], true_of[label])
-        for label in sorted(said_of | true_of)
+        label: _label_score(hits[label], predicted_of[label], true_of[label])
+        for label in sorted(predicted_of | true_of)
     }
 
 
-def _label_score(hits, said, true) -> LabelScore:
+def _label_score(hits, predicted, true) -> LabelScore:
     """The scores of a label: how often it is predicted correctly, predicted, and true."""
-    precision, recall = (float(hits / count) if count else 0.0 for count in (said, true))
-    return LabelScore(_f1(hits, said, true), precision, recall, int(true))
+    precision, recall = (float(hits / count) if count else 0.0 for count in (predicted, true))
+    return LabelScore(_f1(hits, predicted, true), precision, recall, int(true))
 
 
 def _ranks(values_R) -> np.ndarray:
@@ -274,11 +276,11 @@ def _sentences(predictions, labels) -> list[tuple[Sequence[str], Sequence[str]]]
 
 def _entity_counts(predictions, labels) -> tuple[int, int, int]:
     """The number of entities predicted correctly, predicted, and true."""
-    hits = said = true = 0
+    hits = predicted = true = 0
     for ours, theirs in _sentences(predictions, labels):
         ours, theirs = set(entities(ours)), set(entities(theirs))
-        hits, said, true = hits + len(ours & theirs), said + len(ours), true + len(theirs)
-    return hits, said, true
+        hits, predicted, true = hits + len(ours & theirs), predicted + len(ours), true + len(theirs)
+    return hits, predicted, true
 
 
 def _mark(tag: str) -> tuple[str, str]:

@@ -31,7 +31,7 @@ class _Curve:
     x: np.ndarray
     y: np.ndarray
     colour: str
-    look: str  # 'seed', 'median'
+    is_median: bool  # or the only seed, which is drawn like a median
     name: str  # for the pointer
     label: str = ""  # at its end
 
@@ -41,7 +41,7 @@ class _Panel:
     """One chart of curves."""
 
     title: str
-    unit: str
+    subtitle: str
     metric: str  # '' for the loss
     curves: Sequence[_Curve]
     guess: float | None = None
@@ -70,8 +70,8 @@ def _panels(task: run_results.TaskResult) -> list[_Panel]:
     if curves:
         split = task.splits[0] if task.splits else "dev"
         guess = task.baseline(split, task.main)
-        unit = f"{task.main} on {split}"
-        panels.append(_Panel(f"{task.task}: score", unit, task.main, curves, guess))
+        subtitle = f"{task.main} on {split}"
+        panels.append(_Panel(f"{task.task}: score", subtitle, task.main, curves, guess))
 
     losses = [
         (seed.seed, [(p.step, p.loss) for p in seed.curve if p.loss is not None])
@@ -98,12 +98,12 @@ def _curves(task: run_results.TaskResult, runs) -> list[_Curve]:
         alone = len(runs) == 1
         colour = _FAILED if seed in named else _OURS
         label = f"seed {seed}" if seed in named and not alone else ""
-        curves.append(_Curve(x, y, colour, "median" if alone else "seed", f"seed {seed}", label))
+        curves.append(_Curve(x, y, colour, alone, f"seed {seed}", label))
 
     together = len(runs) > 1 and all(np.array_equal(x, runs[0][1][0]) for _, (x, _) in runs)
     if together:
         median = np.median([y for _, (_, y) in runs], axis=0)
-        curves.append(_Curve(runs[0][1][0], median, _OURS, "median", "median", "median"))
+        curves.append(_Curve(runs[0][1][0], median, _OURS, True, "median", "median"))
     return curves
 
 
@@ -112,10 +112,9 @@ def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str], scale: str) ->
     drawing.frame(axes, palette)
     axes.grid(axis="y", color=palette["grid"], linewidth=0.8)
     for curve in panel.curves:
-        thick = curve.look == "median"
         axes.plot(
-            curve.x, curve.y, color=palette[curve.colour], linewidth=2 if thick else 0.9,
-            alpha=1 if thick or curve.colour == _FAILED else 0.5,
+            curve.x, curve.y, color=palette[curve.colour], linewidth=2 if curve.is_median else 0.9,
+            alpha=1 if curve.is_median or curve.colour == _FAILED else 0.5,
             marker="o" if len(curve.x) == 1 else None, markersize=5, clip_on=False,
         )  # fmt: skip
 
@@ -139,15 +138,15 @@ def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str], scale: str) ->
     drawing.along(axes, scale, first, end, "steps", palette)
     _label_ends(axes, panel, palette)
 
-    unit = panel.unit
+    subtitle = panel.subtitle
     if guess is not None:
-        unit += f"; a constant guess gets {_short(panel, guess)}"
-    drawing.title(axes, panel.title, unit, palette)
+        subtitle += f"; a constant guess gets {_short(panel, guess)}"
+    drawing.title(axes, panel.title, subtitle, palette)
 
 
 def _label_ends(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
     """Name and last value of the thick line and of the seeds that have a name."""
-    named = [curve for curve in panel.curves if curve.label or curve.look == "median"]
+    named = [curve for curve in panel.curves if curve.label or curve.is_median]
     if not named:
         return
 
@@ -157,7 +156,7 @@ def _label_ends(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
         words = f"{curve.label} {_short(panel, curve.y[-1])}".strip()
         axes.text(
             1.02, height, words, transform=axes.transAxes, fontsize=8.5, va="center",
-            color=palette[curve.colour], fontweight="bold" if curve.look == "median" else "normal",
+            color=palette[curve.colour], fontweight="bold" if curve.is_median else "normal",
             parse_math=False,
         )  # fmt: skip
 

@@ -114,8 +114,8 @@ def best_threshold(
     label_scores.same_length(predictions, answers)
     has_answer_Q = _answered(answers)
 
-    said_Q = np.array([bool(text) for text in predictions])
-    gain_Q = np.where(has_answer_Q, score_Q, -said_Q.astype(np.float64))
+    has_text_Q = np.array([bool(text) for text in predictions])
+    gain_Q = np.where(has_answer_Q, score_Q, -has_text_Q.astype(np.float64))
     order = np.argsort(null_Q, kind="stable")
     total_Q = (~has_answer_Q).sum() + np.cumsum(gain_Q[order])
 

@@ -45,56 +45,57 @@ def from_json(tree: Mapping) -> run_results.Results:
             f"results of version {tree.get('version')!r}; this program reads version {VERSION}"
         )
 
-    tasks = [
-        run_results.TaskResult(
-            task=one["task"],
-            kind=one["kind"],
-            main=one["main"],
-            seeds=[
-                run_results.SeedResult(
-                    seed=seed["seed"],
-                    scores={split: _finite(values) for split, values in seed["scores"].items()},
-                    curve=[
-                        run_results.CurvePoint(
-                            point["step"], point["loss"], _finite(point["scores"])
-                        )
-                        for point in seed["curve"]
-                    ],
-                    chosen_step=seed["chosen_step"],
-                    by_label=seed.get("by_label", {}),
-                    warnings=seed["warnings"],
-                )
-                for seed in one["seeds"]
-            ],
-            choice=one["choice"],
-            examples=one["examples"],
-            baselines={
-                split: {
-                    metric: entry["guess"]
-                    for metric, entry in entries.items()
-                    if entry["guess"] is not None
-                }
-                for split, entries in one["dev"].items()
-            },
-            minutes=one["minutes"],
-            device_minutes=one.get("device_minutes"),
-            tokens_per_second=one["tokens_per_second"],
-            padding_rate=one["padding_rate"],
-            settings=one["settings"],
-            notes=one["notes"],
-        )
-        for one in tree["tasks"]
-    ]
-
     return run_results.Results(
         name=tree["name"],
-        tasks=tasks,
+        tasks=[_task_from_json(task) for task in tree["tasks"]],
         encoder=tree["encoder"],
         device=tree["device"],
         minutes=tree["minutes"],
         environment=tree.get("environment", {}),
         settings=tree["settings"],
         notes=tree["notes"],
+    )
+
+
+def _task_from_json(tree: Mapping) -> run_results.TaskResult:
+    """The inverse of `_task_to_json`; of `dev` only the scores of a constant guess are read."""
+    baselines = {
+        split: {
+            metric: entry["guess"]
+            for metric, entry in entries.items()
+            if entry["guess"] is not None
+        }
+        for split, entries in tree["dev"].items()
+    }
+    return run_results.TaskResult(
+        task=tree["task"],
+        kind=tree["kind"],
+        main=tree["main"],
+        seeds=[_seed_from_json(seed) for seed in tree["seeds"]],
+        choice=tree["choice"],
+        examples=tree["examples"],
+        baselines=baselines,
+        minutes=tree["minutes"],
+        device_minutes=tree.get("device_minutes"),
+        tokens_per_second=tree["tokens_per_second"],
+        padding_rate=tree["padding_rate"],
+        settings=tree["settings"],
+        notes=tree["notes"],
+    )
+
+
+def _seed_from_json(tree: Mapping) -> run_results.SeedResult:
+    """The result of a seed in a task's entry."""
+    return run_results.SeedResult(
+        seed=tree["seed"],
+        scores={split: _finite(values) for split, values in tree["scores"].items()},
+        curve=[
+            run_results.CurvePoint(point["step"], point["loss"], _finite(point["scores"]))
+            for point in tree["curve"]
+        ],
+        chosen_step=tree["chosen_step"],
+        by_label=tree.get("by_label", {}),
+        warnings=tree["warnings"],
     )
 
 
@@ -181,5 +182,5 @@ def _plain(value):
 
 
 def _finite(values: Mapping[str, float | None]) -> dict[str, float]:
-    """null becomes nan again: the seed has a value, which is not a finite number."""
+    """Turns null back into nan: the seed has this value, but it is not a finite number."""
     return {name: math.nan if value is None else value for name, value in values.items()}

@@ -188,8 +188,8 @@ def markdown(results: run_results.Results) -> str:
     lines += _markdown_table([list(HEAD), *rows], left=3)
     lines += [
         "",
-        "Hundredths, but for mse. The median over seeds counts; sd has n - 1; guess is what the"
-        " same answer to every example gets.",
+        "Scores are in hundredths, except mse. The median over seeds is the result; sd has n - 1;"
+        " guess is what the same answer to every example gets.",
     ]
     if results.glue_average is not None:
         lines += [
@@ -260,7 +260,7 @@ def all_notes(results: run_results.Results) -> list[str]:
     if chosen:
         notes.append(
             f"{', '.join(chosen)}: each seed's best checkpoint on the dev split that scores it,"
-            " which flatters; the published protocol takes the last"
+            " which is optimistic; the published protocol takes the last"
         )
     if results.control is not None:
         notes += run_results.unlike_examples(results, results.control)

@@ -70,8 +70,8 @@ def degenerate(kind: str, metric: str, predictions, labels, names: Sequence[str]
         elif len(predictions_R) > 1 and (predictions_R == predictions_R[0]).all():
             value = predictions_R[0]
             named = kind == "classification" and len(names) > int(value)
-            said = names[int(value)] if named else f"{value:.6g}"
-            warnings.append(f"predicts {said} for every example")
+            shown = names[int(value)] if named else f"{value:.6g}"
+            warnings.append(f"predicts {shown} for every example")
     elif kind == "multi_label":
         rows = np.asarray(predictions)
         if len(rows) > 1 and (rows == rows[0]).all():

@@ -54,18 +54,18 @@ def glue(path: str, predictions: Mapping[str, Sequence]) -> list[str]:
     if unknown:
         raise ValueError(f"GLUE has no task {unknown[0]!r}; use {', '.join(GLUE)}")
 
-    said, files, missing = [], {}, []
+    remarks, files, missing = [], {}, []
     for task, (name, labels, rows) in GLUE.items():
         if task in predictions:
             found = predictions[task]
             files[name] = _tsv([_label(task, labels, one, n) for n, one in enumerate(found)])
             if len(found) != rows:
-                said.append(f"{name} has {len(found):,} rows; GLUE's test set has {rows:,}")
+                remarks.append(f"{name} has {len(found):,} rows; GLUE's test set has {rows:,}")
         else:
             missing.append(name)
 
     if missing:
-        said.append(f"without {', '.join(missing)}, whose tasks were not run")
+        remarks.append(f"without {', '.join(missing)}, whose tasks were not run")
 
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
@@ -74,7 +74,7 @@ def glue(path: str, predictions: Mapping[str, Sequence]) -> list[str]:
             file.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), text, zipfile.ZIP_DEFLATED)
 
     drawing.write_whole(path, archive.getvalue())
-    return said
+    return remarks
 
 
 def read_glue(path: str) -> dict[str, list[str]]:

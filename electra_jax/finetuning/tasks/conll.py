@@ -194,7 +194,7 @@ def _width(lines, separator):
 
 def _check_columns(path, number, source, labelled, width):
     if labelled and width < 2:
-        raise ValueError(f"{path}:{number}: a word without a tag; tabs or blanks part columns")
+        raise ValueError(f"{path}:{number}: a word without a tag; tabs or spaces separate columns")
     for column in (source.a,) if source.label is None else (source.a, source.label):
         if width > 1 and not (isinstance(column, int) and -width <= column < width):
             raise ValueError(

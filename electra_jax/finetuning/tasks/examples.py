@@ -106,8 +106,8 @@ def take_id(identity: str, place: str, taken: dict[str, str]) -> None:
     """
     if identity in taken:
         raise ValueError(
-            f"{place}: id {identity!r} stands at {taken[identity]} too; give every example an id of"
-            " its own"
+            f"{place}: id {identity!r} is also that of {taken[identity]}; give every example an id"
+            " of its own"
         )
     taken[identity] = place
 

@@ -74,10 +74,10 @@ def example(
     return row
 
 
-def only_keep_place(source: task_lib.SplitFiles, rows: Iterable[tables.TableRow]) -> bool:
-    """Returns whether a column of several labels is empty throughout, as in a test set.
+def none_given(source: task_lib.SplitFiles, rows: Iterable[tables.TableRow]) -> bool:
+    """Returns whether the column of several labels is empty in all rows, as in a test set.
 
-    Columns of 0 and 1 are never empty.
+    With one column of 0 and 1 per label this is never so.
     """
     return not isinstance(source.label, tuple) and all(row.label in ("", ()) for row in rows)
 
@@ -95,7 +95,7 @@ def _value(row, task, separator):
 
 
 def _labels(label, separator, several) -> tuple[str, ...]:
-    """Returns the labels in a cell or field; only where there may be several is text parted."""
+    """Returns the labels in a cell or field; text is split only if there may be several."""
     if isinstance(label, tuple):
         return label
     parts = (label or "").split(separator) if several else [label or ""]

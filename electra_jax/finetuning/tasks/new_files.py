@@ -20,7 +20,8 @@ from electra_jax.finetuning.tasks import (
 )
 from electra_jax.finetuning.tasks import task as task_lib
 
-# Shares of lines with a tag: of words with their tags at least, and of running text at most.
+# Shares of lines with a tag of the task. Below the first a file of columns may be running text;
+# above the second a file of running text may be words with their tags.
 _FEW, _NEARLY_ALL = 0.5, 0.9
 
 
@@ -54,9 +55,9 @@ def read_new(task: task_lib.Task, path: str, report: examples.Report) -> example
 
 
 def read_running_text(task: task_lib.Task, path: str, report: examples.Report) -> examples.Split:
-    """Reads a file that has a text a line as a test set of a task that tags words.
+    """Reads a file with one text per line as a test set of a task that tags words.
 
-    Lines in which words stand with tags of the task are reported.
+    If nearly all lines have a tag of the task beside a word, that is reported.
 
     Raises ValueError, one line, if the task tags no words, or the file holds records or no text.
     """
@@ -68,8 +69,8 @@ def read_running_text(task: task_lib.Task, path: str, report: examples.Report) -
     source = dataclasses.replace(_source_like(task, "test"), format="")
     if not conll.has_columns(path, source):
         raise ValueError(
-            f"{path} holds records, not a text a line; give a .txt file of their texts, or leave"
-            " out --running_text if they are lists of words"
+            f"{path} holds records, not one text per line; give a .txt file of their texts, or"
+            " leave out --running_text if they are lists of words"
         )
 
     # As they stand, with the blanks around them: entities have their places in the line.
@@ -168,7 +169,7 @@ def _check_place_of_labels(task, path, source):
 
 def _check_labels(task, path, source, rows):
     """Raises ValueError if a row has no label; an example may have none of several labels."""
-    if task.kind == "multi_label" and labels.only_keep_place(source, rows):
+    if task.kind == "multi_label" and labels.none_given(source, rows):
         raise ValueError(f"{path}: column {source.label!r} is empty throughout; write labels there")
     for row in rows:
         if row.label is None or (row.label == "" and task.kind != "multi_label"):

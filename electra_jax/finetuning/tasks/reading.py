@@ -77,30 +77,16 @@ def read(task: task_lib.Task, place: str, dev_share: float = 0.1) -> TaskExample
         for split, (source, names) in sources.items()
     }
 
+    # Labels must be known before rows become examples; they come from train if there is one.
     if task.kind not in ("tagging", "span"):
-        # Labels must be known before rows become examples; they come from train if there is one.
         first = next(s for s in ("train", *sources) if s in sources)
         known = labels.known(rows[first], task, sources[first][0].separator)
-        if "f1" in task.metrics:
-            if len(known) != 2:
-                raise ValueError(
-                    f"task {task.name}: f1 is for 2 labels, not {len(known)}; use macro_f1"
-                )
-            report.note(f"{task.name}: f1 is of the label {known[1]!r}, the second one")
-        if "relation_f1" in task.metrics:
-            report.note(f"{task.name}: relation_f1 leaves out {known[0]!r}, the first label")
+        _check_f1(task, known, report)
         task = dataclasses.replace(task, labels=known)
-
-    splits = {}
-    for split, (source, names) in sources.items():
-        labelled = not split.startswith("test")
-        found = [
-            labels.example(row, task, number, source, labelled)
-            for number, row in enumerate(rows[split])
-        ]
-        splits[split] = examples.Split(split, tuple(found), names)
-        report.count(f"{task.name} {split}", "examples", len(found))
-        example_checks.report_empty(f"{task.name} {split}", found, report)
+    splits = {
+        split: _split(task, split, source, names, rows[split], report)
+        for split, (source, names) in sources.items()
+    }
 
     # Tags are collected after the division, so that they are those of the examples trained on.
     splits = train_and_dev.divided(task, splits, dev_share, report)
@@ -113,6 +99,27 @@ def read(task: task_lib.Task, place: str, dev_share: float = 0.1) -> TaskExample
         example_checks.check_questions(task, splits)
 
     return TaskExamples(task, splits, report)
+
+
+def _check_f1(task, known, report):
+    """Reports which labels an F1 is about. Raises ValueError if `f1` has not two labels."""
+    if "f1" in task.metrics:
+        if len(known) != 2:
+            raise ValueError(
+                f"task {task.name}: f1 is for 2 labels, not {len(known)}; use macro_f1"
+            )
+        report.note(f"{task.name}: f1 is of the label {known[1]!r}, the second one")
+    if "relation_f1" in task.metrics:
+        report.note(f"{task.name}: relation_f1 leaves out {known[0]!r}, the first label")
+
+
+def _split(task, split, source, names, rows, report) -> examples.Split:
+    """Returns the rows of a split as examples, which are counted in the report."""
+    where, labelled = f"{task.name} {split}", not split.startswith("test")
+    found = [labels.example(row, task, number, source, labelled) for number, row in enumerate(rows)]
+    report.count(where, "examples", len(found))
+    example_checks.report_empty(where, found, report)
+    return examples.Split(split, tuple(found), names)
 
 
 def _sources(task, place) -> dict[str, tuple[task_lib.SplitFiles, tuple[str, ...]]]:
@@ -195,7 +202,7 @@ def _rows(task, split, source, names, report):
     if task.kind not in ("tagging", "span"):
         example_checks.refuse_equal_ids(found)
 
-    if task.kind == "multi_label" and not labelled and labels.only_keep_place(source, found):
+    if task.kind == "multi_label" and not labelled and labels.none_given(source, found):
         return [row._replace(label=None) for row in found]
     return found
 

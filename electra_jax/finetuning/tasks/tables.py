@@ -97,7 +97,7 @@ def json_records(
         try:
             record = files.from_json(line)
         except ValueError as error:
-            raise ValueError(f"{place}: not JSON ({error}); one object a line") from error
+            raise ValueError(f"{place}: not JSON ({error}); write one object per line") from error
 
         if not isinstance(record, dict):
             raise ValueError(f"{place}: {type(record).__name__}, not an object of fields")
@@ -302,23 +302,27 @@ class _CellPicker:
             places = [n for n, name in enumerate(self._names) if name.strip() == column]
             if len(places) > 1:
                 raise ValueError(
-                    f"{self._path}:1: column {column!r} stands there {len(places)} times; give it"
-                    f" by number, one of {', '.join(map(str, places))}"
+                    f"{self._path}:1: column {column!r} occurs {len(places)} times; give it by"
+                    f" number, one of {', '.join(map(str, places))}"
                 )
             if places:
                 return places[0]
 
-        if not needed:
-            return None
+        if needed:
+            raise ValueError(self._missing(column))
+        return None
+
+    def _missing(self, column) -> str:
+        """Returns a line that says which columns there are, and how they may be separated."""
         known = ", ".join(self._names) if self._names else f"0 to {self._width - 1}"
         other = next((mark for mark in (";", "\t", "|", ",") if mark in known), "")
         hint = ""
-        if self._width == 1 and other:
+        if self._width == 1 and other:  # the file may have another separator than its format
             known = known.replace("\t", "\\t")
             formats = {",": "give custom.format=csv", "\t": "give custom.format=tsv"}
-            remedy = formats.get(other, "part them by commas (csv) or tabs (tsv)")
-            hint = f", one column; if {other!r} parts columns, {remedy}"
-        raise ValueError(f"{self._path}:1: no column {column!r}; there is {known[:200]}{hint}")
+            remedy = formats.get(other, "write commas (csv) or tabs (tsv)")
+            hint = f", one column; if {other!r} separates columns, {remedy}"
+        return f"{self._path}:1: no column {column!r}; there is {known[:200]}{hint}"
 
 
 def _label_text(value, place) -> RawLabel:
@@ -338,7 +342,7 @@ def _label_text(value, place) -> RawLabel:
     raise ValueError(f"{place}: a label is {type(value).__name__}, neither text nor number")
 
 
-_LONGEST_CELL = 2**31 - 1  # characters; by itself csv refuses a text of more than 131,072
+_LONGEST_CELL = 2**31 - 1  # characters; the default of csv refuses texts of more than 131,072
 _FLAGS = {"1": True, "true": True, "1.0": True, "0": False, "false": False, "0.0": False, "": False}
 
 

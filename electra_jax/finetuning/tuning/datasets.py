@@ -118,10 +118,13 @@ def prepare(
     data = reading.read(task, config.data.dir, config.data.dev_share)
     task, report = data.task, data.report
 
-    wished = config.recipe.sequence_length or task.sequence_length
-    length = min(wished, max_tokens or wished)
-    if length < wished:
-        report.note(f"{task.name}: rows of {length} tokens and not {wished}: no more positions")
+    wanted = config.recipe.sequence_length or task.sequence_length
+    length = min(wanted, max_tokens or wanted)
+    if length < wanted:
+        report.note(
+            f"{task.name}: rows of {length} tokens instead of {wanted}: the encoder has no more"
+            " positions"
+        )
 
     # The scale comes from train alone, so that dev and test labels cannot influence training.
     train = None
@@ -147,13 +150,13 @@ def prepare(
     )
     buckets = batches.buckets(lengths, length, config.recipe.batch_size, config.run.lengths)
     if pretrained_tokens and lengths.max() > pretrained_tokens:
-        # An encoder without a table of places reads rows of any length.
-        new = "tokens so far from each other are new to it"
+        # An encoder without a table of positions reads rows of any length.
+        effect = "tokens so far from each other are new to it"
         if max_tokens:
-            new = "positions beyond have their initial values"
+            effect = "positions beyond have their initial values"
         report.note(
             f"{task.name}: {(lengths > pretrained_tokens).sum():,} rows are longer than the"
-            f" {pretrained_tokens} tokens of pre-training; {new}"
+            f" {pretrained_tokens} tokens of pre-training; {effect}"
         )
 
     return PreparedTask(task, trained, dev, test, length, buckets, scale, report)

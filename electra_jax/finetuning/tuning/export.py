@@ -38,7 +38,7 @@ from electra_jax.weights.formats import (
 from electra_jax.workdir import metadata
 
 _ROLES = {"two_layer": "classifies", "token": "tags", "span_plain": "answers"}
-_OTHERWISE = {  # head that no class of theirs has -> a setting that gives one that they have
+_OTHERWISE = {  # head for which transformers has no class -> a setting for one that it has
     "linear": "--config.recipe.head=two_layer",
     "mean": "--config.recipe.head=two_layer",
     "matched_means": "--config.recipe.head=two_layer",
@@ -122,8 +122,8 @@ def is_tuned(path: str) -> bool:
 def open(path: str) -> TunedNetwork:
     """Reads the tuned weights of a task, and from its encoder shape, vocabulary and history.
 
-    Raises ConfigError or CheckpointError, one line: no weights were kept, or not those of the best
-    seed; they are damaged, or the encoder is gone.
+    Raises ConfigError or CheckpointError, one line, if no weights were kept, or not those of the
+    best seed, if they are damaged, or if the encoder is gone.
     """
     folder, settings = run_folder.settings(path)
     config = finetuning_config.parse_saved(settings["config"])
@@ -150,31 +150,37 @@ def open(path: str) -> TunedNetwork:
         lambda: networks.init_trunk(found.networks, key) | {"head": task_heads.init(head, key)}
     )
     params = kept_weights.restore(where, checkpoint.on_one_device(shapes))
-    own = params.pop("head")
-
-    # The weights lie in POINT/weights/NUMBER, or in POINT/seed_N/weights/NUMBER of a named seed.
-    point = os.path.dirname(os.path.dirname(where))
-    if os.path.basename(point) == f"seed_{about['seed']}":
-        point = os.path.dirname(point)
-
-    known = run_folder.reported(point)
-    if all(record["seed"] != about["seed"] for record in known):
-        known = run_folder.records(point)  # the seed was named, and the results leave it out
-    if all(record["seed"] != about["seed"] for record in known):
-        raise config_lib.ConfigError(
-            f"{where} is of seed {about['seed']}, which is not finished; run the same finetune"
-            " command again"
-        )
+    head_params = params.pop("head")
 
     return TunedNetwork(
         source=os.path.abspath(path),
         encoder=dataclasses.replace(found, params=params),
-        head=own,
+        head=head_params,
         head_config=head,
         about=about,
-        records=known,
+        records=_records_beside(where, about["seed"]),
         settings=config,
     )
+
+
+def _records_beside(where, seed):
+    """The records of all seeds at the point of the weights in `where`, which are of this seed.
+
+    Raises ConfigError if the seed itself has none.
+    """
+    # The weights lie in POINT/weights/NUMBER, or in POINT/seed_N/weights/NUMBER of a named seed.
+    point = os.path.dirname(os.path.dirname(where))
+    if os.path.basename(point) == f"seed_{seed}":
+        point = os.path.dirname(point)
+
+    records = run_folder.reported(point)
+    if all(record["seed"] != seed for record in records):
+        records = run_folder.records(point)  # the seed was named, and the results leave it out
+    if all(record["seed"] != seed for record in records):
+        raise config_lib.ConfigError(
+            f"{where} is of seed {seed}, which is not finished; run the same finetune command again"
+        )
+    return records
 
 
 def form(path: str) -> str | None:
@@ -215,7 +221,7 @@ def to_hugging_face(
     with whole_folder.new(out) as folder:
         tensors = exporting.write_network(folder, one, flat, role, dropouts, task)
         parameters = sum(x.size for x in tensors.values())
-        _check(folder, flat, role, one.vocabulary.size)
+        _check_written(folder, flat, role, one.vocabulary.size)
         name = publication.repository or os.path.basename(os.path.abspath(out))
         text = _card(tuned, folder, name, role, parameters, publication)
         safe_files.write(os.path.join(folder, "README.md"), text.encode())
@@ -288,7 +294,7 @@ def _check_classes(tuned):
     return _ROLES[kind]
 
 
-def _check(folder, flat, role, size):
+def _check_written(folder, flat, role, size):
     """Raises OSError unless the written file holds the same values, bit for bit."""
     ours = {path: x[:size] if path in hugging_face.BY_TOKEN else x for path, x in flat.items()}
     shapes = {path: x.shape for path, x in ours.items()}
@@ -301,35 +307,13 @@ def _check(folder, flat, role, size):
 
 def _card(tuned, folder, name, role, parameters, publication):
     """The text of the model card; copies the picture of pre-training beside it if there is one."""
-    about, settings = tuned.about, tuned.about["settings"]
-    start = tuned.settings.starts.get(about["task"])
-    encoder = trained_weights.name_of(tuned.encoder.source)
-    if tuned.settings.encoder.init == "fresh":
-        encoder = f"random weights, shape of {encoder}"
-    dropout = f"{tuned.settings.recipe.dropout:g}"
-    if role != "answers":  # its head has no dropout
-        dropout += f", of the head {tuned.head_config.dropout:g}"
-
-    recipe = {
-        "task": about["task"],
-        "kind": about["kind"],
-        "labels": ", ".join(f'"{name}"' if "," in name else name for name in about["labels"]),
-        "parameters": f"{parameters:,}",
-        "encoder": encoder + (f", tuned on {start} before" if start else ""),
-        "optimizer": tuned.settings.recipe.optimizer,
-        **{key.replace("_", " "): value for key, value in settings.items()},
-        "warmup": f"{tuned.settings.recipe.warmup_share:g} of the steps",
-        "dropout": dropout,
-        "weights": f"of seed {about['seed']}"
-        + (f", the best on dev by {about['main']}" if tuned.is_best else ""),
-    }
-
     path = os.path.join(folder, tensor_files.SAFETENSORS)
     picture = os.path.join(tuned.encoder.source, "report.png")
     has_picture = tuned.encoder.config is not None and os.path.exists(picture)
     if has_picture:
         shutil.copyfile(picture, os.path.join(folder, exporting.CURVES))
 
+    recipe = _recipe(tuned, role, parameters)
     return card.text(
         name=name,
         role=role,
@@ -347,6 +331,32 @@ def _card(tuned, folder, name, role, parameters, publication):
             _notes(tuned),
         ),
     )
+
+
+def _recipe(tuned, role, parameters) -> dict[str, Any]:
+    """How the task was tuned, for the model card: {what: value}."""
+    about, settings = tuned.about, tuned.about["settings"]
+    start = tuned.settings.starts.get(about["task"])
+    encoder = trained_weights.name_of(tuned.encoder.source)
+    if tuned.settings.encoder.init == "fresh":
+        encoder = f"random weights, shape of {encoder}"
+    dropout = f"{tuned.settings.recipe.dropout:g}"
+    if role != "answers":  # its head has no dropout
+        dropout += f", of the head {tuned.head_config.dropout:g}"
+
+    return {
+        "task": about["task"],
+        "kind": about["kind"],
+        "labels": ", ".join(f'"{name}"' if "," in name else name for name in about["labels"]),
+        "parameters": f"{parameters:,}",
+        "encoder": encoder + (f", tuned on {start} before" if start else ""),
+        "optimizer": tuned.settings.recipe.optimizer,
+        **{key.replace("_", " "): value for key, value in settings.items()},
+        "warmup": f"{tuned.settings.recipe.warmup_share:g} of the steps",
+        "dropout": dropout,
+        "weights": f"of seed {about['seed']}"
+        + (f", the best on dev by {about['main']}" if tuned.is_best else ""),
+    }
 
 
 def _scores(tuned) -> dict[str, str]:
@@ -372,7 +382,7 @@ def _notes(tuned) -> list[str]:
     about = tuned.about
     notes = []
     if tuned.is_best:
-        notes.append("Dev chose among the seeds, so its score of these weights flatters.")
+        notes.append("Dev chose among the seeds, so the dev score of these weights is optimistic.")
     if about["kind"] == "regression":
         low, high = about["scale"]
         notes.append(f"The output o means {low:g} + {high - low:g} o, in the labels' unit.")

@@ -215,16 +215,16 @@ def _labels(task, split):
 
 def _of_words(task, split, vocabulary, layout, where, report):
     """Rows of sentences of words; only the first token of each word has a tag."""
-    pieces = _pieces(split, vocabulary, layout, where, report)
+    tokens_of = _tokens_of_words(split, vocabulary, layout, where, report)
     numbers = {tag: number for number, tag in enumerate(task.labels)}
     ids, marks, places, labels, of_example = [], [], [], [], []
     unknown: collections.Counter[str] = collections.Counter()
 
     for number, example in enumerate(split.examples):
-        tokens = _joined([pieces[word] for word in example.words], example.words, vocabulary)
+        tokens = _joined([tokens_of[word] for word in example.words], example.words, vocabulary)
         starts = _whole_words([len(t) for t in tokens], layout.length - 2)
-        more = len(starts) - 1
-        report.count(where, f"rows more, of sentences over {layout.length} tokens", more)
+        extra = len(starts) - 1
+        report.count(where, f"extra rows for sentences over {layout.length} tokens", extra)
 
         for begin, end in zip(starts, [*starts[1:], len(tokens)]):
             text = tokens[begin:end]
@@ -244,10 +244,12 @@ def _of_words(task, split, vocabulary, layout, where, report):
                 unknown.update(tag for tag in example.tags[begin:end] if tag not in numbers)
 
     if unknown:
-        few = ", ".join(repr(tag) for tag, _ in unknown.most_common(3))
-        named = few if len(unknown) <= 3 else f"{few} and {len(unknown) - 3:,} more"
-        told = f"tags that train does not have ({named}), never predicted"
-        report.count(where, told, unknown.total())
+        named = ", ".join(repr(tag) for tag, _ in unknown.most_common(3))
+        if len(unknown) > 3:
+            named += f" and {len(unknown) - 3:,} more"
+        what = f"tags that train does not have ({named}), never predicted"
+        report.count(where, what, unknown.total())
+
     return Features(
         kind=task.kind,
         ids=ids,
@@ -261,7 +263,7 @@ def _of_words(task, split, vocabulary, layout, where, report):
 _NOTHING = np.zeros(0, np.uint32)
 
 
-def _pieces(split, vocabulary, layout, where, report):
+def _tokens_of_words(split, vocabulary, layout, where, report):
     """{word: its tokens}, each word encoded once; a word without a token gets [UNK]."""
     known = list(dict.fromkeys(word for example in split.examples for word in example.words))
     # Byte-level tokenizers know a new word by the blank before it; the others need none.
@@ -279,7 +281,7 @@ def _pieces(split, vocabulary, layout, where, report):
 
 
 def _joined(tokens, words, vocabulary):
-    """The tokens of each word, without a sign of a beginning where text has no blank before it.
+    """The tokens of each word, without the "▁" of a beginning where text has no blank before it.
 
     Words of Chinese, often single characters, follow one another without blanks in pre-training,
     where no "▁" stands between them.

@@ -30,9 +30,9 @@ def text(config: finetuning_config.Config, workdir: str) -> str:
             lines.append((name, "-", "-", *["-"] * 7))
             continue
 
-        an_epoch = _epoch_flops(encoder, prepared, config.recipe.batch_size)
+        epoch_flops = _epoch_flops(encoder, prepared, config.recipe.batch_size)
         for point in choices.points(config, encoder, task.epochs):
-            flops = an_epoch * point.epochs
+            flops = epoch_flops * point.epochs
             total += flops * config.seeds
             lines.append(_line(name, prepared, point, config.recipe.batch_size, flops))
 

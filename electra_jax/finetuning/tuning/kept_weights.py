@@ -79,44 +79,45 @@ def load_weights(
 def best_weights(folder: str) -> tuple[str, Mapping[str, Any]]:
     """(checkpoint, its `about`) of the weights that are best on dev in a task's folder.
 
-    These are of the best seed or, if there is a grid, of the best seed at the point with the best
-    median, which the results report. A seed's own folder has one checkpoint.
-
-    Seeds that the last command with this task has not reported do not count.
+    These are the weights of the best seed or, if there is a grid, of the best seed at the point
+    with the best median, which the results report. Seeds that the last command with this task has
+    not reported do not count. The folder of a seed has one checkpoint.
 
     Raises ConfigError if no weights were kept, or not those of the best seed.
     """
     points = [folder, *_points(folder)]
-    kept = {point: one for point in points if (one := _newest(point)) is not None}
+    kept = {point: weights for point in points if (weights := _newest(point)) is not None}
     if not kept:
         raise config_lib.ConfigError(
             f"no tuned weights in {folder}; fine-tune that task first, with run.save='best'"
         )
 
     _, about = next(iter(kept.values()))
-    main, found = about["main"], {point: run_folder.reported(point) for point in points}
-    values = {point: _dev_scores(main, some) for point, some in found.items() if some}
+    main, records = about["main"], {point: run_folder.reported(point) for point in points}
+    values = {point: _dev_scores(main, found) for point, found in records.items() if found}
     if not values:  # the folder of a seed, or no seed is finished
-        return _best(main, kept.values(), lambda one: one[1]["score"])
+        return _best(main, kept.values(), lambda weights: weights[1]["score"])
 
+    # The best point, and at that point the best seed.
     point = _best(main, values, lambda one: statistics.summarise(main, values[one]).median)
-    score, best = _best(main, zip(values[point], found[point]), lambda one: one[0])
-    numbers, instead = run_folder.reported_seeds(point), ";"
-    if point in kept:
-        _, about = kept[point]
-        if numbers is not None and about["seed"] not in numbers:
-            instead = (
-                f"; those of seed {about['seed']} were, which the results leave out: give"
-                f" --config.seeds={about['seed'] - numbers.start + 1}, or"
-            )
-        elif not scores.better(main, score, about["score"]):
-            return kept[point]
+    score, record = _best(main, zip(values[point], records[point]), lambda pair: pair[0])
+    numbers, about = run_folder.reported_seeds(point), kept.get(point, ("", None))[1]
+    left_out = about is not None and numbers is not None and about["seed"] not in numbers
+    if about is not None and not left_out and not scores.better(main, score, about["score"]):
+        return kept[point]
 
-    where = run_folder.seed_folder(point, best["seed"])
+    where = run_folder.seed_folder(point, record["seed"])
     if (own := _newest(where)) is not None:  # with run.save='all'
         return own
+
+    remedy = ";"
+    if left_out:
+        remedy = (
+            f"; those of seed {about['seed']} were, which the results leave out: give"
+            f" --config.seeds={about['seed'] - numbers.start + 1}, or"
+        )
     raise config_lib.ConfigError(
-        f"{where} is the best seed on dev, and its weights were not kept{instead} delete that"
+        f"{where} is the best seed on dev, and its weights were not kept{remedy} delete that"
         " folder and run the same finetune command again with run.save='best', which tunes it anew"
     )
 

@@ -89,19 +89,18 @@ def train(
       report: called after each evaluation with (step, all steps, evaluation per seed).
     """
     steps = plan.steps(len(rows))
-    looks = evaluated_at(steps, plan.evaluate_times)
-    course = tuning_step.course(plan.peak, steps, plan.warmup_share)
-    training = _Training(programs, state, keys_Z, course, len(seeds))
+    evaluation_steps = evaluated_at(steps, plan.evaluate_times)
+    rate_schedule = tuning_step.rate_schedule(plan.peak, steps, plan.warmup_share)
+    training = _Training(programs, state, keys_Z, rate_schedule, len(seeds))
 
     for pieces in _batches_of(rows, seeds, plan):
-        made = batches.stacked(rows, pieces, plan.batch_size, pad_id)
         training.update(
-            made,
+            batches.stacked(rows, pieces, plan.batch_size, pad_id),
             length=pieces[0].length,
             tokens=batches.tokens(pieces, rows.lengths),
             places=batches.places(pieces, plan.batch_size),
         )
-        if training.step in looks:
+        if training.step in evaluation_steps:
             with training.paused():
                 latest = training.evaluate(score, better if plan.keep == "best" else None)
                 report(training.step, steps, latest)
@@ -110,7 +109,7 @@ def train(
 
 
 def _batches_of(rows, seeds, plan) -> Iterator:
-    """Yields the pieces of each step, one a seed: all epochs, each with an order of its own."""
+    """Yields the pieces of each step, one per seed; each epoch has an order of its own."""
     for epoch in range(plan.epochs):
         orders = [
             batches.epoch(
@@ -125,9 +124,9 @@ def _batches_of(rows, seeds, plan) -> Iterator:
 class _Training:
     """The state of some seeds, what was measured of them, and the weights that are kept."""
 
-    def __init__(self, programs, state, keys_Z, course, seeds: int):
+    def __init__(self, programs, state, keys_Z, rate_schedule, seeds: int):
         self._programs, self._state, self._keys_Z = programs, state, keys_Z
-        self._course = course
+        self._rate_schedule = rate_schedule
         self.step = 0
         self._losses: list[jax.Array] = []  # [Z] each, of the steps since the last evaluation
         self._evaluations: list[list[SeedEvaluation]] = [[] for _ in range(seeds)]
@@ -135,9 +134,16 @@ class _Training:
         self._compiled: set[int] = set()  # lengths of rows
         self._clock = _Clock()
 
-    def update(self, made: dict, length: int, tokens: int, places: int) -> None:
-        """One step of all seeds with the arrays of a batch, of which so much counts for speed."""
-        batch = jax.device_put(made, self._programs.rows)
+    def update(self, arrays: dict, length: int, tokens: int, places: int) -> None:
+        """One step of all seeds.
+
+        Args:
+          arrays: those of the seeds' batches, stacked.
+          length: of their rows.
+          tokens: how many there are in them, padding not counted.
+          places: the same with padding.
+        """
+        batch = jax.device_put(arrays, self._programs.rows)
         if length in self._compiled:
             self._update(batch)
             self._clock.tokens += tokens
@@ -152,7 +158,9 @@ class _Training:
         self.step += 1
 
     def _update(self, batch):
-        self._state, loss_Z = self._programs.update(self._state, batch, self._course, self._keys_Z)
+        self._state, loss_Z = self._programs.update(
+            self._state, batch, self._rate_schedule, self._keys_Z
+        )
         self._losses.append(loss_Z)
 
     @contextlib.contextmanager
@@ -164,7 +172,7 @@ class _Training:
             yield
 
     def evaluate(self, score: Score, better: Callable | None) -> list[SeedEvaluation]:
-        """Scores the present weights, and keeps those that are to be kept; without `better` all.
+        """Scores the present weights and keeps them if they are `better`; without it always.
 
         Returns the new evaluation of each seed.
         """

@@ -57,7 +57,9 @@ def check_settings(
         old_step = old.get("step")
         if None not in (old_step, step) and old_step != step:
             if not changed and old_step in _steps_of(old, config, folder):
-                remedy += f"; --config.encoder.step={old_step} continues with those of then"
+                remedy += (
+                    f"; --config.encoder.step={old_step} continues with the weights of that step"
+                )
             changed.append(f"the encoder's weights, of step {old_step} then and {step} now")
         else:
             changed.append("the encoder's weights")
@@ -173,7 +175,7 @@ def reported_seeds(folder: str) -> range | None:
 def settings(path: str) -> tuple[str, dict] | None:
     """(the fine-tuning's folder that `path` is or lies in, its settings.json), or None."""
     folder = os.path.abspath(path)
-    for _ in range(5):  # at most TASK/rate_1e-4_epochs_3/seed_0/weights deep
+    for _ in range(5):  # at most TASK/rate_0.0001_epochs_3/seed_0/weights deep
         found = os.path.join(folder, "settings.json")
         if os.path.exists(found) and os.path.basename(os.path.dirname(folder)) == "finetune":
             return folder, _read(found)
@@ -190,25 +192,25 @@ def write_predictions(
     where: str,
     prepared: datasets.PreparedTask,
     parts: Mapping[str, datasets.PreparedSplit],
-    said: Mapping[str, Any],
+    predictions: Mapping[str, Any],
     threshold: float | None,
 ) -> None:
-    """Writes one file per split, and for questions SQuAD's own files too."""
+    """Writes a file of predictions per split, and for questions SQuAD's own files too."""
     os.makedirs(where, exist_ok=True)
     for split, part in parts.items():
-        predictions = datasets.decide(prepared, said[split], threshold)
+        decided = datasets.decide(prepared, predictions[split], threshold)
         targets = None if part.targets is None else datasets.label_names(prepared, part.targets)
         if prepared.task.kind == "span":
             os.makedirs(os.path.join(where, split), exist_ok=True)
-            submission.squad(os.path.join(where, split), part.ids, said[split], threshold)
+            submission.squad(os.path.join(where, split), part.ids, predictions[split], threshold)
 
         lanes = {}
         if prepared.task.kind in ("classification", "multi_label"):
-            lanes["scores"] = said[split]
+            lanes["scores"] = predictions[split]
         submission.lines(
             os.path.join(where, f"{split}.jsonl"),
             part.ids,
-            datasets.label_names(prepared, predictions),
+            datasets.label_names(prepared, decided),
             targets,
             **lanes,
         )
@@ -242,7 +244,7 @@ def control(folder: str, asked: str, names: Sequence[str]) -> run_results.Result
     """
     around = os.path.dirname(folder)
     if not asked:
-        raise config_lib.ConfigError("--control= is empty; a shell variable may not be set")
+        raise config_lib.ConfigError("--control= is empty; perhaps a shell variable is not set")
     safe_files.check_no_address(asked, "--control", config_lib.ConfigError)
     place = next((p for p in (os.path.join(around, asked), asked) if _has_results(p)), None)
     if place is None:
@@ -296,25 +298,28 @@ def write_glue(folder: str, seeds: Mapping[str, str]) -> list[str]:
     that are left out because their rows are not GLUE's or a prediction is not finite.
     """
     path_of_zip, found, remarks = os.path.join(folder, "glue.zip"), {}, []
+
+    # What an earlier command has written, unless it is renewed now.
     for name, rows in submission.read_glue(path_of_zip).items():
         task = name.removesuffix("_matched").removesuffix("_mismatched")
         renewed = {task, built_in.named(task).model_of} & seeds.keys()
         if not renewed and os.path.isdir(os.path.join(folder, task)):
             found[name] = rows
+
     for task, where in seeds.items():
         for split, ending in _GLUE_SPLITS.items():
             path = os.path.join(where, f"{split}.jsonl")
-            if task + ending in submission.GLUE and os.path.exists(path):
-                with open(path, encoding="utf-8") as file:
-                    rows = _by_index(map(json.loads, file))
-                if rows is None:
-                    remarks.append(
-                        f"{path} has no rows 0, 1, 2, ... as GLUE numbers them: left out"
-                    )
-                elif None in rows:
-                    remarks.append(f"{path} has predictions that are not finite: left out")
-                else:
-                    found[task + ending] = rows
+            if task + ending not in submission.GLUE or not os.path.exists(path):
+                continue
+            with open(path, encoding="utf-8") as file:
+                rows = _by_index(map(json.loads, file))
+            if rows is None:
+                remarks.append(f"{path} has no rows 0, 1, 2, ... as GLUE numbers them: left out")
+            elif None in rows:
+                remarks.append(f"{path} has predictions that are not finite: left out")
+            else:
+                found[task + ending] = rows
+
     if found:
         remarks += submission.glue(path_of_zip, found)
     return remarks

@@ -10,6 +10,7 @@ finished.
 """
 
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -125,9 +126,7 @@ def predictions(
 def _train(session, page, prepared, start, point, folder, seeds, made_of) -> list[dict]:
     """Trains some seeds in one program; writes and returns their records."""
     begun = time.perf_counter()
-    config, name = session.config, prepared.task.name
-    main, first_dev = prepared.task.main, prepared.first_dev
-    setup = choices.setup(config, session.encoder, prepared, len(seeds))
+    setup = choices.setup(session.config, session.encoder, prepared, len(seeds))
     programs = tuning_step.programs(setup, session.mesh)
     keys_Z = tuning_step.keys(seeds)
     if start.trunk is None:
@@ -135,27 +134,9 @@ def _train(session, page, prepared, start, point, folder, seeds, made_of) -> lis
     else:
         state = programs.begin(start.trunk, keys_Z)
 
-    def score(params):
-        found, thresholds = _predict(session, programs, prepared, params, prepared.dev)
-        return [
-            {
-                split: _scores(prepared, part, found[split][place], thresholds[place])
-                for split, part in prepared.dev.items()
-            }
-            for place in range(len(seeds))
-        ]
-
-    def better(left, right):
-        return scores.better(main, left[first_dev][main], right[first_dev][main])
-
-    def report(number, steps, latest):
-        for seed, one in zip(seeds, latest):
-            logging.info(
-                "%s %s, seed %d: step %d of %d, loss %.4f, %s %s",
-                name, point.name, seed, number, steps, one.loss, main,
-                results_table.shown(main, one.scores[first_dev][main]),
-            )  # fmt: skip
-        page.reported(prepared, point, seeds, number, steps, latest)
+    def report(step, steps, latest):
+        _log_evaluations(prepared, point, seeds, step, steps, latest)
+        page.reported(prepared, point, seeds, step, steps, latest)
 
     tuned = loop.train(
         programs,
@@ -163,19 +144,17 @@ def _train(session, page, prepared, start, point, folder, seeds, made_of) -> lis
         keys_Z,
         seeds,
         prepared.train.rows,
-        plan=_plan(config, prepared, point),
+        plan=_plan(session.config, prepared, point),
         pad_id=setup.pad_id,
-        score=score,
-        better=better,
+        score=functools.partial(_score_dev, session, programs, prepared, len(seeds)),
+        better=functools.partial(_is_better, prepared),
         report=report,
     )
 
-    outcomes = _predicted(session, programs, prepared, folder, seeds, tuned)
-    about_all = {"devices": session.mesh.devices.size}
-    about_all |= _share(tuned, time.perf_counter() - begun, len(seeds))
-    records = [
-        made_of | {"seed": seed} | outcome | about_all for seed, outcome in zip(seeds, outcomes)
-    ]
+    outcomes = _write_outcomes(session, programs, prepared, folder, seeds, tuned)
+    cost = {"devices": session.mesh.devices.size}
+    cost |= _cost_per_seed(tuned, time.perf_counter() - begun, len(seeds))
+    records = [made_of | {"seed": seed} | outcome | cost for seed, outcome in zip(seeds, outcomes)]
 
     # Records come last: a seed that is interrupted before has none and is trained again.
     _save_weights(session, prepared, point, folder, tuned, records)
@@ -184,7 +163,36 @@ def _train(session, page, prepared, start, point, folder, seeds, made_of) -> lis
     return records
 
 
-def _predicted(session, programs, prepared, folder, seeds, tuned) -> list[dict]:
+def _score_dev(session, programs, prepared, seeds, params) -> list[dict]:
+    """The scores of each of so many seeds on all dev sets."""
+    found, thresholds = _predict(session, programs, prepared, params, prepared.dev)
+    return [
+        {
+            split: _scores(prepared, part, found[split][place], thresholds[place])
+            for split, part in prepared.dev.items()
+        }
+        for place in range(seeds)
+    ]
+
+
+def _is_better(prepared, left, right) -> bool:
+    """Whether the first scores are better than the second, by the main metric on the first dev."""
+    main, split = prepared.task.main, prepared.first_dev
+    return scores.better(main, left[split][main], right[split][main])
+
+
+def _log_evaluations(prepared, point, seeds, step, steps, latest):
+    """Logs a line for the newest evaluation of each seed."""
+    task, split = prepared.task, prepared.first_dev
+    for seed, one in zip(seeds, latest):
+        logging.info(
+            "%s %s, seed %d: step %d of %d, loss %.4f, %s %s",
+            task.name, point.name, seed, step, steps, one.loss, task.main,
+            results_table.shown(task.main, one.scores[split][task.main]),
+        )  # fmt: skip
+
+
+def _write_outcomes(session, programs, prepared, folder, seeds, tuned) -> list[dict]:
     """Writes the predictions of each seed for all dev and test sets; returns their outcomes."""
     parts = dict(prepared.dev) | dict(prepared.test)
     found, thresholds = _predict(session, programs, prepared, tuned.params, parts)
@@ -197,8 +205,8 @@ def _predicted(session, programs, prepared, folder, seeds, tuned) -> list[dict]:
     return outcomes
 
 
-def _share(tuned, seconds, seeds):
-    """What one of the seeds cost that were trained together in so many seconds."""
+def _cost_per_seed(tuned, seconds, seeds):
+    """What each of the seeds cost that were trained together in so many seconds."""
     return {
         "seconds": tuned.seconds / seeds,
         "tokens": tuned.tokens / seeds,
@@ -237,40 +245,40 @@ def _predict(session, programs, prepared, params, parts) -> tuple[dict[str, list
     return found, thresholds
 
 
-def _outcome(prepared, tuned, place, mine, threshold) -> dict[str, Any]:
+def _outcome(prepared, tuned, place, predictions, threshold) -> dict[str, Any]:
     """The part of a seed's record that says how well it did; `place`: of the seed in `tuned`."""
     evaluations = tuned.evaluations[place]
     first = prepared.first_dev
     return {
         "scores": {
-            split: _scores(prepared, part, mine[split], threshold)
+            split: _scores(prepared, part, predictions[split], threshold)
             for split, part in prepared.scored.items()
         },
         "by_label": {
-            split: _by_label(prepared, part, mine[split], threshold)
+            split: _by_label(prepared, part, predictions[split], threshold)
             for split, part in prepared.scored.items()
         },
         "curve": [[one.step, one.loss, one.scores[first]] for one in evaluations],
         "chosen_step": evaluations[tuned.chosen[place]].step,
-        "warnings": _warnings(prepared, mine[first], threshold, tuned, place),
+        "warnings": _warnings(prepared, predictions[first], threshold, tuned, place),
         "threshold": threshold,
     }
 
 
-def _scores(prepared, part, said, threshold) -> dict[str, float]:
-    decided = datasets.decide(prepared, said, threshold)
+def _scores(prepared, part, predictions, threshold) -> dict[str, float]:
+    decided = datasets.decide(prepared, predictions, threshold)
     return scores.compute(prepared.task.metrics, decided, part.targets)
 
 
-def _by_label(prepared, part, said, threshold) -> dict[str, dict[str, float]]:
-    task, decided = prepared.task, datasets.decide(prepared, said, threshold)
+def _by_label(prepared, part, predictions, threshold) -> dict[str, dict[str, float]]:
+    task, decided = prepared.task, datasets.decide(prepared, predictions, threshold)
     found = scores.by_label(task.kind, task.metrics, decided, part.targets, task.labels)
     return {label: score._asdict() for label, score in found.items()}
 
 
-def _warnings(prepared, said, threshold, tuned, place) -> list[str]:
+def _warnings(prepared, predictions, threshold, tuned, place) -> list[str]:
     part = prepared.dev[prepared.first_dev]
-    decided = datasets.decide(prepared, said, threshold)
+    decided = datasets.decide(prepared, predictions, threshold)
     warnings = statistics.degenerate(
         prepared.task.kind, prepared.task.main, decided, part.targets, prepared.task.labels
     )

@@ -183,7 +183,11 @@ def _notes(prepared) -> list[str]:
     Both stand elsewhere in the results.
     """
     name = prepared.task.name
-    lines = [line.removeprefix(name).lstrip(": ") for line in prepared.report.lines()]
+    lines = [
+        # Other lines may begin with a path, whose first folder may have the name of the task.
+        line.removeprefix(name).lstrip(": ") if line.startswith((f"{name}:", f"{name} ")) else line
+        for line in prepared.report.lines()
+    ]
     return [line for line in lines if not line.endswith(" examples")]
 
 
@@ -193,7 +197,7 @@ def _grid_note(prepared, records_at, chosen) -> str:
         f"{point.name} {results_table.shown(main, _median(prepared, records))}"
         for point, records in records_at.items()
     )
-    return f"chosen on dev, which flatters: {chosen.name} of {tried} (medians of {main})"
+    return f"chosen on dev, which is optimistic: {chosen.name} of {tried} (medians of {main})"
 
 
 def _seed_result(record) -> run_results.SeedResult:

@@ -227,7 +227,7 @@ def _answer_by(session: choices.Session, prepared: datasets.PreparedTask, other:
     tuned, about = kept_weights.load_weights(where, sha256, session.mesh, shapes)
 
     params = jax.tree.map(lambda leaf: leaf[None], tuned)
-    said = {
+    predictions = {
         split: seeds.predictions(session, programs, prepared, part, params)[0]
         for split, part in prepared.test.items()
     }
@@ -235,5 +235,5 @@ def _answer_by(session: choices.Session, prepared: datasets.PreparedTask, other:
         "%s is answered by the model of %s (seed %d)", prepared.task.name, other, about["seed"]
     )
     where = run_folder.seed_folder(os.path.join(session.folder, prepared.task.name), about["seed"])
-    run_folder.write_predictions(where, prepared, prepared.test, said, None)
+    run_folder.write_predictions(where, prepared, prepared.test, predictions, None)
     return where

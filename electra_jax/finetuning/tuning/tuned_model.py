@@ -108,12 +108,12 @@ class Model:
         for first in range(0, len(split.examples), _BLOCK):
             part = tuple(split.examples[first : first + _BLOCK])
             prepared = self._prepared(dataclasses.replace(split, examples=part), report)
-            said, decided = self._said(prepared)
-            answers = self._answers(part, said, datasets.label_names(prepared, decided))
+            predictions, decided = self._predict(prepared)
+            answers = self._answers(part, predictions, datasets.label_names(prepared, decided))
             yield Block(part, answers, decided, prepared.test["test"].targets)
 
-    def _said(self, prepared) -> tuple[Any, Any]:
-        """(scores, values or answers of each example; the decisions that follow)."""
+    def _predict(self, prepared) -> tuple[Any, Any]:
+        """(the predictions of `datasets.decode_outputs`, what `datasets.decide` makes of them)."""
         part, config = prepared.test["test"], self.tuned.settings
         (outputs,) = loop.predict(
             self._programs,
@@ -123,21 +123,21 @@ class Model:
             config.micro_batch_size,
             self.tuned.encoder.vocabulary.pad_id,
         )
-        said = datasets.decode_outputs(prepared, part, outputs, config.span)
-        return said, datasets.decide(prepared, said, self._threshold)
+        predictions = datasets.decode_outputs(prepared, part, outputs, config.span)
+        return predictions, datasets.decide(prepared, predictions, self._threshold)
 
     def _examples(self, texts, seconds):
         """The texts as unlabelled examples of this kind."""
         kind, name = self.task.kind, self.task.name
         two = kind == "span" or self.task.pairs
         if two != (seconds is not None):
-            has = "two texts an example" if two else "one text an example"
-            raise config_lib.ConfigError(f"task {name} has {has}; call it with as many")
+            takes = "two lists of texts" if two else "one list of texts"
+            raise config_lib.ConfigError(f"task {name} takes {takes}; call it with as many")
         if isinstance(texts, str) or isinstance(seconds, str):
-            raise config_lib.ConfigError("one text alone is given; put it into a list")
+            raise config_lib.ConfigError("a single text is given; put it into a list")
         if seconds is not None and len(texts) != len(seconds):
             raise config_lib.ConfigError(
-                f"{len(texts)} texts and {len(seconds)} second texts are no pairs"
+                f"{len(texts)} texts and {len(seconds)} second texts cannot be paired"
             )
 
         if kind == "tagging":
@@ -151,16 +151,18 @@ class Model:
                 examples.QuestionExample(str(n), question, context)
                 for n, (question, context) in enumerate(zip(texts, seconds))
             ]
+        # Not `seconds or`: an array, such as a column of a table, has no truth value.
+        others = [None] * len(texts) if seconds is None else seconds
         return [
             examples.TextExample(str(n), text, second)
-            for n, (text, second) in enumerate(zip(texts, seconds or [None] * len(texts)))
+            for n, (text, second) in enumerate(zip(texts, others))
         ]
 
     def _prepared(self, split, report) -> datasets.PreparedTask:
         """The task with these examples as its test set."""
         config, found = self.tuned.settings, self.tuned.encoder
-        wished = config.recipe.sequence_length or self.task.sequence_length
-        length = min(wished, found.networks.max_positions or wished)
+        wanted = config.recipe.sequence_length or self.task.sequence_length
+        length = min(wanted, found.networks.max_positions or wanted)
 
         scale = tuple(self.tuned.about["scale"])
         part = datasets.prepare_split(
@@ -173,18 +175,18 @@ class Model:
             self.task, None, {}, {"test": part}, length, lengths, scale, report
         )
 
-    def _answers(self, part, said, named):
-        """The answers to the examples of a part as they are returned."""
+    def _answers(self, part, predictions, named):
+        """The answers to some examples in the form that `__call__` returns."""
         kind, labels = self.task.kind, self.task.labels
         if kind == "classification":
             return [
                 {"label": name, "scores": dict(zip(labels, row))}
-                for name, row in zip(named, jax.nn.softmax(said).tolist())
+                for name, row in zip(named, jax.nn.softmax(predictions).tolist())
             ]
         if kind == "multi_label":
             return [
                 {"labels": names, "scores": dict(zip(labels, row))}
-                for names, row in zip(named, said.tolist())
+                for names, row in zip(named, predictions.tolist())
             ]
         if kind == "tagging":
             return [self._of_sentence(*one) for one in zip(part, named)]

@@ -67,7 +67,7 @@ class Programs:
 
     begin: Callable  # (trunk, keys_Z) -> State; one encoder for all seeds, a head per key
     begin_fresh: Callable  # keys_Z -> State with a random encoder per key
-    update: Callable  # (state, batch [Z, B, ...], course, keys_Z) -> (state, loss_Z)
+    update: Callable  # (state, batch [Z, B, ...], rate_schedule, keys_Z) -> (state, loss_Z)
     predict: Callable  # (params, batch [B, ...]) -> outputs [Z, B, ...]
     rows: NamedSharding  # of batches [Z, B, ...] with rows of several seeds
     shared_rows: NamedSharding  # of a batch [B, ...] that all seeds read
@@ -117,8 +117,8 @@ def keys(seeds: Sequence[int]) -> jax.Array:
     return jnp.stack([jax.random.key(seed) for seed in seeds])
 
 
-def course(peak: float, steps: int, warmup_share: float) -> dict[str, jax.Array]:
-    """The learning rate schedule, as an argument of `update`."""
+def rate_schedule(peak: float, steps: int, warmup_share: float) -> dict[str, jax.Array]:
+    """The learning rate schedule, as `update` takes it."""
     warmup = int(steps * warmup_share)
     return {
         name: jnp.float32(x)
@@ -129,7 +129,7 @@ def course(peak: float, steps: int, warmup_share: float) -> dict[str, jax.Array]
 def _over_seeds(setup, function, axes):
     """`function` over Z seeds.
 
-    A single seed goes without vmap: a batched product with a batch of one is slower.
+    A single seed is computed without vmap: a batched product with a batch of one is slower.
     """
     if setup.seeds > 1:
         return jax.vmap(function, in_axes=axes)
@@ -156,7 +156,7 @@ def _begin_fresh(setup, key):
     return _begin(setup, fresh_trunk(setup.networks, key), key)
 
 
-def _update(setup, state, batch, course, key):
+def _update(setup, state, batch, rate_schedule, key):
     """One step of one seed. A loss or gradient that is not finite changes only the counts."""
     gradients, mean = _gradients(setup, state, batch, key)
     good = jnp.isfinite(mean) & jnp.isfinite(optax.tree.norm(gradients))
@@ -164,7 +164,7 @@ def _update(setup, state, batch, course, key):
         gradients, state.opt_state, state.params, applied=good
     )
 
-    rate = rates.rate(state.step, **course)
+    rate = rates.rate(state.step, **rate_schedule)
     frozen = setup.networks.discriminator.frozen_layers
     factors = rates.factors(state.params, setup.layer_decay, setup.decay_rule, frozen)
     params = jax.tree.map(
