@@ -4,11 +4,12 @@
 import numpy as np
 
 
-def check_finite(name: str, values: np.ndarray) -> None:
-    """Raises ValueError, one line, if a tensor holds NaN or infinity: all answers would be NaN."""
+def finite(name: str, values: np.ndarray) -> np.ndarray:
+    """Returns a tensor; raises ValueError, one line, if NaN or infinity makes all answers NaN."""
     bad = values.size - int(np.isfinite(values).sum())
     if bad:
         raise ValueError(
             f"tensor {name} has {bad:,} values that are not finite, of {values.size:,}; take"
             " another copy, or a checkpoint from before its training failed"
         )
+    return values

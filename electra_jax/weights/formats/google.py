@@ -98,9 +98,8 @@ def read(tensors: Mapping[str, np.ndarray]) -> GoogleCheckpoint:
     if unknown:
         raise ValueError(_unknown(unknown[0]))
 
-    for name in names:
-        arrays.check_finite(name, tensors[name])
-    flat = _stacked({place: tensors[name] for name, place in places.items()})
+    # Each tensor is read once: a file may have gigabytes.
+    flat = _stacked({place: arrays.finite(name, tensors[name]) for name, place in places.items()})
     shapes = {
         network: _shape(flat, trunk) for network, trunk in _trunks(sharing, with_generator).items()
     }
@@ -108,7 +107,11 @@ def read(tensors: Mapping[str, np.ndarray]) -> GoogleCheckpoint:
     def of_slot(theirs):
         # The moments of all variables, or {} if there are none of this kind.
         slots = {place: f"{name}/{theirs}" for name, place in places.items()}
-        there = {place: tensors[name] for place, name in slots.items() if name in tensors}
+        there = {
+            place: arrays.finite(name, tensors[name])
+            for place, name in slots.items()
+            if name in tensors
+        }
         if there and len(there) < len(slots):
             place = next(place for place in slots if place not in there)
             raise ValueError(f"{slots[place]} is missing: other variables have their {theirs}")

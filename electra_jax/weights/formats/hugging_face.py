@@ -232,7 +232,7 @@ def from_tensors(
                 f"tensor {name} has shape {x.shape}, but config.json makes it"
                 f" {_their_shape(path, target.shape)}"
             )
-        arrays.check_finite(name, x)
+        arrays.finite(name, x)
         target[...] = (x.T if path.endswith("kernel") else x).reshape(target.shape)
     return found
 
