@@ -8,7 +8,14 @@ import pytest
 
 import electra_jax
 from electra_jax import config as config_lib
-from electra_jax.data import background, pipeline, records, text_remote
+from electra_jax.data import (
+    background,
+    pipeline,
+    planning,
+    preparation,
+    records,
+    text_remote,
+)
 from electra_jax.training import loop, run_data, trained_run
 from electra_jax.workdir import metadata
 from support import held_files
@@ -174,6 +181,21 @@ def test_what_needs_all_text_first_is_refused(base, web, changes, said):
     with pytest.raises(config_lib.ConfigError, match=said) as error:
         config_lib.parse(settings(base, web, "", **changes))
     assert "data.streaming=off" in str(error.value)
+
+
+def test_a_folder_that_another_process_finishes_meanwhile_is_opened_as_it_is(prepared, monkeypatch):
+    """It was not whole at the first look, and is when this process has got its lock."""
+    config = config_lib.parse(prepared[0])
+    (place,) = run_data.prepare(config, str(prepared[1]))
+    first, really = [False], preparation.is_whole
+    monkeypatch.setattr(
+        preparation, "is_whole", lambda *asked: first.pop() if first else really(*asked)
+    )
+    plan_settings = planning.DataSettings.of(config.data, config.seed)
+    rows = background.open_rows(plan_settings, config.data.dir, lambda line: None)
+    assert (rows.directory, first) == (place, [])
+    assert rows.rows_per_epoch() == background.open_whole(place).rows_per_epoch()
+    rows.close()
 
 
 @pytest.mark.slow
