@@ -33,9 +33,8 @@ from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import safe_files
 
 _SAMPLED_UNITS = 16  # the sample comes from at least so many units of a source, if it has them
-_REPEATED = (
-    10  # repetitions at most of a source with too little text; more would fit pieces to a few words
-)
+# Repetitions at most of a source with too little text; more would fit pieces to a few words.
+_REPEATED = 10
 # Characters by which the sample may exceed what was asked for. The last document is taken whole
 # up to here; it may be as long as its file.
 _SAMPLED_TOO_MUCH = 1_000_000

@@ -68,9 +68,8 @@ class AllTokensMLM(replace_mlm.ReplaceMLM):
         replaced_BL = corrupted.replaced_BL & batch.real_BL
         measured = measuring.predictor_sums(losses_BL, hits_BL, batch.real_BL, replaced_BL)
         measured["copy_rate"] = metrics.pair(jax.lax.stop_gradient(gate_BL > 0), batch.real_BL)
-        measured |= measuring.generator_sums(corrupted, batch) | measuring.corruption_sums(
-            corrupted, batch
-        )
+        measured |= measuring.generator_sums(corrupted, batch)
+        measured |= measuring.corruption_sums(corrupted, batch)
         return sums, measured
 
     def token_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:

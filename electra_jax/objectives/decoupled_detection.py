@@ -50,9 +50,8 @@ class DecoupledDetection(rtd.ReplacedTokenDetection):
         del handover  # the first phase is handed nothing
         corrupted = self.generate(params, batch, keys, knobs)
 
-        measured = measuring.generator_sums(corrupted, batch) | measuring.corruption_sums(
-            corrupted, batch
-        )
+        measured = measuring.generator_sums(corrupted, batch)
+        measured |= measuring.corruption_sums(corrupted, batch)
         losses_BN = corrupted.gen_losses_BN * corrupted.chosen.used_BN
 
         # The second phase needs the tokens alone.

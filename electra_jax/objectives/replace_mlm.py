@@ -60,9 +60,8 @@ class ReplaceMLM(rtd.WithGenerator):
         }
         replaced_BN = chosen.used_BN & masking.at(corrupted.replaced_BL, chosen)
         measured = measuring.predictor_sums(losses_BN, hits_BN, chosen.used_BN, replaced_BN)
-        measured |= measuring.generator_sums(corrupted, batch) | measuring.corruption_sums(
-            corrupted, batch
-        )
+        measured |= measuring.generator_sums(corrupted, batch)
+        measured |= measuring.corruption_sums(corrupted, batch)
         return sums, measured
 
     def intermediates(

@@ -154,9 +154,9 @@ class ReplacedTokenDetection(WithGenerator):
 
     def measure(self, detected: Detected, batch: batch_lib.Batch) -> metrics.Sums:
         """All metrics of a training step."""
-        measured = (
-            {} if detected.gen_losses_BN is None else measuring.generator_sums(detected, batch)
-        )
+        measured = {}
+        if detected.gen_losses_BN is not None:
+            measured = measuring.generator_sums(detected, batch)
         measured |= measuring.discriminator_sums(
             detection_loss(detected),
             detected.disc_logits_BL,

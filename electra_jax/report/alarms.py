@@ -79,17 +79,12 @@ class Watch:
         if the condition does not hold.
         """
         for name in _LOSSES:
-            yield (
-                f"{name} spike",
-                "loss_spike",
-                1,
-                self._spike(name, metric_values.value(row, name)),
-            )
+            sentence = self._spike(name, metric_values.value(row, name))
+            yield f"{name} spike", "loss_spike", 1, sentence
 
         # Samples that are right as often as the best guesses are hardly random any more.
-        sampled, best = (
-            metric_values.value(row, f"gen_{kind}accuracy") for kind in ("sampled_", "")
-        )
+        sampled = metric_values.value(row, "gen_sampled_accuracy")
+        best = metric_values.value(row, "gen_accuracy")
         sentence = ""
         if (
             sampled is not None
@@ -153,9 +148,8 @@ class Watch:
 
         Entropy and loss of a well calibrated network are equal on average.
         """
-        entropy, loss = (
-            metric_values.value(row, f"gen_{name}") for name in ("entropy", "masked_loss")
-        )
+        entropy = metric_values.value(row, "gen_entropy")
+        loss = metric_values.value(row, "gen_masked_loss")
         if entropy is None or loss is None or entropy >= SURE * loss:
             return ""
         return (

@@ -147,10 +147,8 @@ def draw(axes, panel: _Panel, palette: Mapping[str, str], scale: str = "linear")
 
     # The limits come before the baseline and the labels, which depend on them.
     _limit_curves(axes, panel)
-    first, end = (
-        min(curve.x[0] for curve in panel.curves),
-        max(curve.x[-1] for curve in panel.curves),
-    )
+    first = min(curve.x[0] for curve in panel.curves)
+    end = max(curve.x[-1] for curve in panel.curves)
     drawing.along(axes, scale, first, end, ALONG[panel.along], palette)
     low, high = axes.get_ylim()
     if panel.baseline is not None and low <= panel.baseline <= high:

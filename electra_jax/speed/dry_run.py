@@ -46,9 +46,9 @@ def text(config: config_lib.Config, workdir: str) -> str:
         # Everything else is known without the text, even on a machine without a network.
         rows_by_stage, unreachable = [None] * len(stages.of(config)), [str(error)]
 
-    found = _estimate(config, mesh, rows_by_stage, prepared_data.vocabulary_size(data))
-    lines = _lines(found, is_reached=not unreachable)
-    lines += [("note", note) for note in (*unreachable, *_notes(found, workdir))]
+    estimate = _estimate(config, mesh, rows_by_stage, prepared_data.vocabulary_size(data))
+    lines = _lines(estimate, is_reached=not unreachable)
+    lines += [("note", note) for note in (*unreachable, *_notes(estimate, workdir))]
     return "\n".join(console_table.lines(lines))
 
 
@@ -114,43 +114,45 @@ def _estimate(config, mesh, rows_by_stage, vocab_size) -> _Estimate:
     )
 
 
-def _lines(found: _Estimate, is_reached: bool) -> list[tuple[str, str]]:
+def _lines(estimate: _Estimate, is_reached: bool) -> list[tuple[str, str]]:
     """(what, how much), in the order of the table; `is_reached` says whether the text is."""
-    plan, mesh = found.plan, found.plan.mesh
-    device, schedule = jax.devices()[0].device_kind, found.config.schedule
+    plan, mesh = estimate.plan, estimate.plan.mesh
+    device, schedule = jax.devices()[0].device_kind, estimate.config.schedule
     parts = accounting.parameters(plan.state_shapes.params)
-    step_flops = _by_stage(f"{x:.3g}" for x in found.flops)
-    run_flops = f"{_over_run(found.flops, found.steps):.3g}" if found.steps else _SPEED_UNKNOWN
+    step_flops = _by_stage(f"{x:.3g}" for x in estimate.flops)
+    run_flops = (
+        f"{_over_run(estimate.flops, estimate.steps):.3g}" if estimate.steps else _SPEED_UNKNOWN
+    )
     return [
         ("devices", f"{jax.device_count()} x {device}, mesh {dict(mesh.shape)}"),
-        *_slices(mesh, found.config.mesh.slices),
+        *_slices(mesh, estimate.config.mesh.slices),
         ("parameters", f"{sum(parts.values()):,} ({_named_counts(parts)})"),
         ("main network with its tables", f"{_main_network(plan):,}"),
         ("FLOPs per step", f"{step_flops} (3 x forward matrix products)"),
-        ("budget", _budget(schedule, found.all_steps)),
-        *([("stages", _stages(plan.stages, found.steps))] if len(plan.stages) > 1 else []),
+        ("budget", _budget(schedule, estimate.all_steps)),
+        *([("stages", _stages(plan.stages, estimate.steps))] if len(plan.stages) > 1 else []),
         ("FLOPs of the run", run_flops),
         ("state per device", _state(plan)),
-        ("activations per device", f"{_mib(found.activations)} (kept for the backward pass)"),
+        ("activations per device", f"{_mib(estimate.activations)} (kept for the backward pass)"),
         (
             "scores per device",
-            f"{_mib(found.scores)} per piece of the vocabulary; the backward pass holds two",
+            f"{_mib(estimate.scores)} per piece of the vocabulary; the backward pass holds two",
         ),
-        ("checkpoints on disk", _on_disk(found.checkpoints, found.checkpoint_bytes)),
-        *_to_download(found.config.data.source, is_reached and not found.is_prepared),
-        ("epochs over the data", _describe_epochs(found)),
-        ("time", _time(device, found.seconds, found.steps, found.share_of_peak)),
+        ("checkpoints on disk", _on_disk(estimate.checkpoints, estimate.checkpoint_bytes)),
+        *_to_download(estimate.config.data.source, is_reached and not estimate.is_prepared),
+        ("epochs over the data", _describe_epochs(estimate)),
+        ("time", _time(device, estimate.seconds, estimate.steps, estimate.share_of_peak)),
     ]
 
 
-def _notes(found: _Estimate, workdir) -> list[str]:
+def _notes(estimate: _Estimate, workdir) -> list[str]:
     """What a user should think about before the run starts."""
-    line = found.plan.low_peak_warning(found.all_steps)
+    line = estimate.plan.low_peak_warning(estimate.all_steps)
     return [
         *([line] if line else []),
-        *_too_much_memory(found.plan, found.activations),
-        *_too_full(found.checkpoints, found.checkpoint_bytes, workdir),
-        *_too_often(_epochs(found)),
+        *_too_much_memory(estimate.plan, estimate.activations),
+        *_too_full(estimate.checkpoints, estimate.checkpoint_bytes, workdir),
+        *_too_often(_epochs(estimate)),
     ]
 
 
@@ -269,23 +271,23 @@ def _to_download(source, wanted):
     return [("text", line) for line in downloads.of_sources(source)] if wanted else []
 
 
-def _describe_epochs(found):
+def _describe_epochs(estimate):
     """Returns as text how often the run reads its data, and how many rows there are."""
-    if not found.is_prepared:
+    if not estimate.is_prepared:
         return "not known before the data is prepared"
-    epochs = _epochs(found)
+    epochs = _epochs(estimate)
     if epochs is None:
         return _SPEED_UNKNOWN
-    counts = dict.fromkeys(map(_training_rows, found.rows_by_stage))
+    counts = dict.fromkeys(map(_training_rows, estimate.rows_by_stage))
     rows = _by_stage(f"{count:,}" for count in counts)
     return f"{epochs:,.2f} ({rows} rows)"
 
 
-def _epochs(found):
+def _epochs(estimate):
     """Returns how often the run reads its data; None if rows or steps are not known yet."""
-    if not found.is_prepared or not found.steps:
+    if not estimate.is_prepared or not estimate.steps:
         return None
-    parts = zip(found.plan.stages, found.steps, map(_training_rows, found.rows_by_stage))
+    parts = zip(estimate.plan.stages, estimate.steps, map(_training_rows, estimate.rows_by_stage))
     return sum(stage.batch_size * count / rows for stage, count, rows in parts)
 
 

@@ -28,10 +28,8 @@ def text(folder: str, tasks: Sequence[run_results.TaskResult], export: str | Non
 
     last = tasks[-1].task
     # Each task of one's own is called custom.
-    tuned, name = (
-        os.path.join(folder, last),
-        os.path.basename(os.path.abspath(folder)) if last == "custom" else last,
-    )
+    tuned = os.path.join(folder, last)
+    name = os.path.basename(os.path.abspath(folder)) if last == "custom" else last
     out = shlex.quote(f"exports/{name}")
     source = f"--from={shlex.quote(tuned)}"
     lines += [

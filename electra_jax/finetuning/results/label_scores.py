@@ -241,9 +241,8 @@ def _f1(hits, predicted, true) -> float:
 def _of_items(predicted: set[tuple], true: set[tuple]) -> dict[str, LabelScore]:
     """The scores of items by their label, which comes first in each."""
     items = (predicted & true, predicted, true)
-    hits, predicted_of, true_of = (
-        collections.Counter(label for label, *_ in each) for each in items
-    )
+    counts = [collections.Counter(label for label, *_ in each) for each in items]
+    hits, predicted_of, true_of = counts
     return {
         label: _label_score(hits[label], predicted_of[label], true_of[label])
         for label in sorted(predicted_of | true_of)

@@ -131,10 +131,8 @@ def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str], scale: str) ->
 
     axes.yaxis.set_major_locator(ticker.MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
     drawing.value_ticks(axes.yaxis, _unit(panel.metric))
-    first, end = (
-        min(curve.x[0] for curve in panel.curves),
-        max(curve.x[-1] for curve in panel.curves),
-    )
+    first = min(curve.x[0] for curve in panel.curves)
+    end = max(curve.x[-1] for curve in panel.curves)
     drawing.along(axes, scale, first, end, "steps", palette)
     _label_ends(axes, panel, palette)
 

@@ -39,11 +39,9 @@ class PublishedRecipe:
     layer_decay: float
 
 
-SMALL, BASE, LARGE = (
-    PublishedRecipe(3e-4, 0.8),
-    PublishedRecipe(1e-4, 0.8),
-    PublishedRecipe(5e-5, 0.9),
-)
+SMALL = PublishedRecipe(3e-4, 0.8)
+BASE = PublishedRecipe(1e-4, 0.8)
+LARGE = PublishedRecipe(5e-5, 0.9)
 
 
 def published(layers: int, width: int) -> PublishedRecipe:
