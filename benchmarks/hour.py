@@ -33,6 +33,7 @@ from benchmarks import bounded, fine_tuned, frozen_encoder, hour_page  # noqa: E
 from electra_jax.checks import finished_runs  # noqa: E402 - as above
 from electra_jax.configs import finetune, finetune_hour  # noqa: E402 - as above
 from electra_jax.finetuning.results import results_file, run_results  # noqa: E402 - as above
+from electra_jax.weights import card_facts, reading  # noqa: E402 - as above
 from electra_jax.workdir import saved_config, starts  # noqa: E402 - as above
 
 HOST = "host.txt"  # in the workdir: the machine that has trained
@@ -195,11 +196,13 @@ def record(given, folder: str) -> dict:
         "commit": first_start["commit"],
         "begun": first_start["time"],
         "config": config.name,
+        "objective": config.objective.name,
         "host": host.read_text() if host.exists() else "a machine that was not noted",
         "corpus": given.corpus,
         "minutes": config.schedule.minutes,
         "steps": last["step"],
         "tokens": last["tokens_seen"],
+        "flops": card_facts.training_flops(reading.open(folder)),
         "parameters": one.encoder["parameters"],  # that are fine-tuned
         "heldout": {name: last[name] for name in HELD_OUT if name in last},
         "probes": frozen_encoder.measure(run, run.params, given.downstream),

@@ -7,8 +7,9 @@ This reads train.csv and dev.csv, with the columns `text` and `label`, from the 
 command runs, or from --config.data.dir. Files may also be .tsv, .jsonl or .parquet, and a set of
 the Hugging Face Hub is named as hf:OWNER/NAME. Accuracy and macro F1 over five seeds are written to
 WORKDIR/finetune/custom. docs/finetuning_tasks.md describes pairs of texts, several labels, numbers,
-tags and questions. To hand the result on as a Hugging Face folder, add
---config.recipe.head=two_layer: transformers has no class for the published head.
+tags and questions. `electra_jax.convert` hands the result on as a Hugging Face folder. With
+--config.recipe.head=two_layer transformers reads it by itself; the published head, which it lacks,
+has its code in the folder.
 """
 
 from electra_jax.configs import finetune

@@ -24,14 +24,13 @@ _AT_THE_LINE = (
 _TASK = "(RTE is downloaded; --config.data.dir=glue reads official files from a folder)"
 
 
-def text(metrics: Mapping[str, float | None], workdir: str, reported: bool, export: str) -> str:
+def text(metrics: Mapping[str, float | None], workdir: str, reported: bool) -> str:
     """Returns the lines. The commands among them can be pasted as they are.
 
     Args:
       metrics: of the last evaluation.
       workdir: of the run.
       reported: whether the run has drawn a report.
-      export: the form that its weights can be exported in, as `convert --to` takes it.
     """
     verdict = baselines.verdict(metrics)
     lines = textwrap.wrap(verdict, console_lines.COLUMNS)
@@ -51,7 +50,7 @@ def text(metrics: Mapping[str, float | None], workdir: str, reported: bool, expo
         f"look       {program.command('show')} {run}",
         f"fine-tune  {program.command('finetune')} {run} --config.tasks=rte",
         f"           {_TASK}",
-        f"export     {program.command('convert')} {run} --to={export} --out={out}",
+        f"export     {program.command('convert')} {run} --to=hugging_face --out={out}",
     ]
     return "\n".join(lines)
 

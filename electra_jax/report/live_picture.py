@@ -7,14 +7,13 @@ It is the picture of `report.png`. A run that continues begins with the curves o
 starts.
 """
 
-import math
 import os
 import time
 from collections.abc import Callable, Mapping
 
 from absl import logging
 
-from electra_jax.report import baselines, run_drawing, run_panels, writers
+from electra_jax.report import baselines, drawing_pace, run_drawing, run_panels, writers
 
 SECONDS = 2.0  # at least, between two pictures
 SHARE = 0.05  # of the time goes into drawing at most
@@ -39,10 +38,10 @@ class LivePicture:
         Raises:
           ValueError: `show` is left out and there is no IPython; one line.
         """
-        self._show, self._now = show or _below_the_cell(), now
+        self._show = show or _below_the_cell()
+        self._pace = drawing_pace.Pace(SECONDS, SHARE, now)
         self._name = os.path.basename(os.path.abspath(workdir))
         self._rows = writers.of_run(workdir)
-        self._drawn, self._drawing = -math.inf, 0.0  # when it was drawn, and for how long
         self._is_old = bool(self._rows)
 
     def write(self, step: int, kind: str, metrics: Mapping[str, writers.Number]) -> None:
@@ -56,7 +55,7 @@ class LivePicture:
             ]
         self._rows.append({"step": step, "kind": kind} | dict(metrics))
         self._is_old = True
-        if self._now() - self._drawn > max(SECONDS, self._drawing / SHARE):
+        if self._pace.is_due:
             self._draw()
 
     def close(self) -> None:
@@ -66,14 +65,13 @@ class LivePicture:
 
     def _draw(self):
         """Draws and shows all rows. An error there is logged and never ends a run."""
-        begun = self._now()
-        try:
-            self._show(self._picture())
-        except Exception as error:  # memory, a font, a notebook that was closed
-            words = " ".join(f"{type(error).__name__}: {error}".split())
-            logging.warning("no live picture: %s; the run continues", words)
-        self._drawn, self._is_old = self._now(), False
-        self._drawing = self._drawn - begun
+        with self._pace.drawing():
+            try:
+                self._show(self._picture())
+            except Exception as error:  # memory, a font, a notebook that was closed
+                words = " ".join(f"{type(error).__name__}: {error}".split())
+                logging.warning("no live picture: %s; the run continues", words)
+        self._is_old = False
 
     def _picture(self):
         curves = run_panels.Curves.of(self._rows)

@@ -34,7 +34,7 @@ from electra_jax.training import before_the_run, output, run_facts, runs, saved_
 from electra_jax.training import budget as budget_lib
 from electra_jax.training import feed as feed_lib
 from electra_jax.training.errors import TrainingError
-from electra_jax.weights import checkpoint_series, exporting
+from electra_jax.weights import checkpoint_series
 from electra_jax.workdir import metadata
 
 _LOOK_SECONDS = 0.2  # between two checks for a signal while the loop waits for rows
@@ -96,7 +96,7 @@ def _train(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float 
     elif jax.process_index() == 0:
         reported = c.logging.report_every > 0
         with contextlib.suppress(OSError):  # the terminal was closed, and nobody reads it
-            text = closing.text(final, run.workdir, reported, _export(run.plan))
+            text = closing.text(final, run.workdir, reported)
             print("\n" + staging.named(text), flush=True)
     return final
 
@@ -109,15 +109,6 @@ def _error_on_the_page(out: output.Output):
     except Exception as error:
         out.page.refresh("stopped", note=" ".join(f"{error}".split()) or type(error).__name__)
         raise
-
-
-def _export(plan):
-    """The export format to suggest: Hugging Face's if it has such an encoder, else orbax."""
-    try:
-        exporting.check_trunk(plan.networks)
-    except config_lib.ConfigError:
-        return "orbax"
-    return "hugging_face"
 
 
 class _Loop:

@@ -31,7 +31,7 @@ def training_facts(found: trained_weights.Weights) -> dict[str, str]:
         facts["tokens seen"] = f"{tokens:,.0f}, padding not counted"
 
     vocabulary = found.vocabulary
-    flops = _flops(found)
+    flops = training_flops(found)
     if flops is not None:
         facts["FLOPs"] = f"{flops:.3g} in matrix products, of all networks of the run"
 
@@ -95,6 +95,23 @@ def left_out(found: trained_weights.Weights) -> list[str]:
     return [part for part, there in parts.items() if there]
 
 
+def training_flops(found: trained_weights.Weights) -> float | None:
+    """Returns the FLOPs of training in matrix products, up to the weights' step, of all networks.
+
+    None if the rows of a stage are not known.
+    """
+    kinds = stages.of(found.config)
+    rows = found.stage_rows
+    if len(kinds) == 1 and not rows:
+        rows = (kinds[0].batch_size * found.step,)
+    if len(rows) != len(kinds):
+        return None
+
+    plan = plans.make_plan(trained_weights.portable(found.config), found.vocabulary)
+    lengths = [kind.sequence_length for kind in kinds]
+    return sum(n * plan.objectives[x].flops(x).train for n, x in zip(rows, lengths))
+
+
 def _rates(config):
     """The peaks of the learning rates in words, those of the networks apart where they differ."""
     rates = plans.peak_rates(config)
@@ -122,20 +139,6 @@ def _batches(found):
     taken = zip((first, *later), found.stage_rows)
     said = [f"{stages.describe(x)} ({rows:,} rows in all)" for x, rows in taken if rows]
     return "; then ".join(said or [stages.describe(first)])
-
-
-def _flops(found):
-    """The FLOPs of training up to the weights' step; None if the rows of a stage are not known."""
-    kinds = stages.of(found.config)
-    rows = found.stage_rows
-    if len(kinds) == 1 and not rows:
-        rows = (kinds[0].batch_size * found.step,)
-    if len(rows) != len(kinds):
-        return None
-
-    plan = plans.make_plan(trained_weights.portable(found.config), found.vocabulary)
-    lengths = [kind.sequence_length for kind in kinds]
-    return sum(n * plan.objectives[x].flops(x).train for n, x in zip(rows, lengths))
 
 
 def _environment_facts(environment):

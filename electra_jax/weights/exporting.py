@@ -13,6 +13,7 @@ compared, and only then is the folder renamed. The other direction is in `import
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Mapping
@@ -29,6 +30,7 @@ from electra_jax.weights import card_facts, reading, trained_weights
 from electra_jax.weights.formats import (
     card,
     hugging_face,
+    modern_electra,
     orbax_export,
     stablehlo,
     tensor_files,
@@ -77,12 +79,10 @@ def to_hugging_face(
       only: the name of one network; None for all.
       publication: what the model cards say of licence, languages and the place on the Hub.
 
-    Returns a summary for printing. Raises ConfigError, in one line, for a setting that Hugging
-    Face's ELECTRA does not have.
+    Returns a summary for printing. Raises ConfigError, in one line, for a network or a vocabulary
+    that Hugging Face's files cannot hold.
     """
     chosen = _chosen(found, only, "Hugging Face's ELECTRA has no such generator")
-    check_trunk(found.networks)
-    _check_setting("model.discriminator_head", found.networks.discriminator_head, "token")
     written = {}
     with whole_folder.new(out) as folder:
         for network in chosen:
@@ -140,51 +140,68 @@ def to_stablehlo(found: trained_weights.Weights, out: str, only: str | None = No
     return {"out": os.path.abspath(out), "networks": [network]}
 
 
-def check_trunk(shape: networks.NetworksConfig) -> None:
-    """Raises ConfigError for a setting of the encoder that Hugging Face's ELECTRA lacks."""
-    for name, theirs in hugging_face.TRUNK_SETTINGS.items():
-        _check_setting(f"model.{name}", getattr(shape.discriminator, name), theirs)
+def hugging_face_shape(
+    one: trained_weights.Weights, role: str, task_head: str | None = None
+) -> hugging_face.HuggingFaceShape:
+    """Returns what the config.json of one network says.
+
+    Args:
+      one: the network, as the main network of `Weights.alone`.
+      role: what its head does, a key of `hugging_face.ROLES` or `TASK_ROLES`.
+      task_head: the kind of a fine-tuned network's head, one of `task_heads.INITS`.
+    """
+    shape, trunk = one.networks, one.networks.discriminator
+    settings = modern_electra.trunk_of(trunk)
+    head = shape.discriminator_head if role == "judges" else task_head
+    if head not in modern_electra.HEADS:
+        head = None
+
+    kind = {}
+    if head or not modern_electra.is_published(settings):
+        kind = {"model_type": modern_electra.MODEL_TYPE, "trunk": settings, "head": head}
+    return hugging_face.HuggingFaceShape(
+        role=role,
+        vocab_size=one.vocabulary.size,
+        embedding_size=shape.embedding_size,
+        max_positions=shape.max_positions or one.limit,
+        layers=trunk.layers,
+        width=trunk.width,
+        heads=trunk.heads,
+        feed_forward=trunk.feed_forward,
+        **kind,
+    )
 
 
 def write_network(
     folder: str,
     one: trained_weights.Weights,
     flat: Mapping[str, np.ndarray],
-    role: str,
+    shape: hugging_face.HuggingFaceShape,
     dropouts: tuple[float, float] = (0.1, 0.1),
     task: Mapping | None = None,
-) -> dict[str, np.ndarray]:
+) -> dict[str, str]:
     """Writes the files of one network except the model card; the folder is made if necessary.
 
     Args:
       one: the network, as the main network of `Weights.alone`.
       flat: its arrays by path, as `networks.alone` names them.
-      role: what its head does, a key of `hugging_face.ROLES` or `TASK_ROLES`.
+      shape: that of `hugging_face_shape`.
       dropouts: rates for states and for attention, which config.json keeps for further training.
       task: fields of a fine-tuned network's config.json.
 
-    Returns the tensors by Hugging Face's names. Raises ConfigError.
+    Returns the SHA-256 of the tensors' file and of the code beside it, if there is any, by name.
+    Raises ConfigError.
     """
-    vocabulary, shape = one.vocabulary, one.networks
-    trunk = shape.discriminator
+    vocabulary = one.vocabulary
     try:
-        tensors = hugging_face.to_tensors(flat, role, vocabulary.size)
+        tensors = hugging_face.to_tensors(flat, shape.role, vocabulary.size, shape.model_type)
         os.makedirs(folder, exist_ok=True)
         tokenizer_files.write(vocabulary, folder, one.limit)
     except ValueError as error:
         raise config_lib.ConfigError(str(error)) from error
 
     config = hugging_face.to_config(
-        hugging_face.HuggingFaceShape(
-            role=role,
-            vocab_size=vocabulary.size,
-            embedding_size=shape.embedding_size,
-            max_positions=shape.max_positions,
-            layers=trunk.layers,
-            width=trunk.width,
-            heads=trunk.heads,
-            feed_forward=trunk.feed_forward,
-        ),
+        shape,
         dropout=dropouts[0],
         attention_dropout=dropouts[1],
         initial_scale=one.config.model.initial_scale if one.config else 0.02,
@@ -195,7 +212,20 @@ def write_network(
     text = json.dumps(config, indent=2) + "\n"
     safe_files.write(os.path.join(folder, "config.json"), text.encode())
     tensor_files.write(os.path.join(folder, tensor_files.SAFETENSORS), tensors)
-    return tensors
+    files = [tensor_files.SAFETENSORS]
+    if shape.model_type == modern_electra.MODEL_TYPE:
+        code = modern_electra.CODE
+        safe_files.write(os.path.join(folder, code.name), code.read_bytes())
+        files.append(code.name)
+    return {name: sha256(os.path.join(folder, name)) for name in files}
+
+
+def count(flat: Mapping[str, np.ndarray], shape: hugging_face.HuggingFaceShape) -> int:
+    """Returns the number of exported parameters; padded rows are not exported."""
+    return sum(
+        math.prod((shape.vocab_size, *x.shape[1:]) if path in hugging_face.BY_TOKEN else x.shape)
+        for path, x in flat.items()
+    )
 
 
 def write_tokenizer(found: trained_weights.Weights, folder: str) -> None:
@@ -241,23 +271,22 @@ def _card_of(repository, below, name):
 
 def _write_folder(found, network, folder, publication, card_of):
     """Writes the folder of one network with its card; returns class and number of parameters."""
-    one, role = found.alone(network), found.role(network)
+    one = found.alone(network)
+    shape = hugging_face_shape(one, found.role(network))
     flat = trees.flat(jax.device_get({"embeddings": one.params["embeddings"]}))
     flat |= trees.flat(jax.device_get(one.params["discriminator"]))
     model = found.config.model if found.config else None
     dropouts = (model.dropout, model.attention_dropout) if model else (0.1, 0.1)
 
-    tensors = write_network(folder, one, flat, role, dropouts)
-    path = os.path.join(folder, tensor_files.SAFETENSORS)
+    checksums = write_network(folder, one, flat, shape, dropouts)
     picture = os.path.join(found.source, "report.png")
     if found.config and os.path.exists(picture):
         shutil.copyfile(picture, os.path.join(folder, CURVES))
 
-    parameters = sum(x.size for x in tensors.values())
-
+    parameters = count(flat, shape)
     text = card.text(
         **card_of,
-        role=role,
+        shape=shape,
         learnt=found.learnt(network),
         publication=publication,
         training={"parameters": f"{parameters:,}"} | card_facts.training_facts(found),
@@ -266,10 +295,13 @@ def _write_folder(found, network, folder, publication, card_of):
         differences=tokenizer_files.DIFFERENCES[found.vocabulary.kind],
         left_out=card_facts.left_out(found),
         base=card_facts.base_models(found, network),
-        checksums={tensor_files.SAFETENSORS: sha256(path)},
+        checksums=checksums,
     )
     safe_files.write(os.path.join(folder, "README.md"), text.encode())
-    return {"class": hugging_face.ROLES[role], "parameters": parameters}
+    return {
+        "class": hugging_face.class_of(shape.role, shape.model_type),
+        "parameters": parameters,
+    }
 
 
 def _chosen(found, only, why_not):
@@ -284,14 +316,6 @@ def _chosen(found, only, why_not):
         there = "" if only not in found.params else f" of the usual kind; {why_not}"
         raise config_lib.ConfigError(f"--only={only}: {found.source} has no {only}{there}")
     return [only]
-
-
-def _check_setting(name, value, theirs):
-    if value != theirs:
-        raise config_lib.ConfigError(
-            f"{name}={value!r} has no place in Hugging Face's ELECTRA, which knows {theirs!r};"
-            " try --to=orbax, which keeps everything"
-        )
 
 
 def _shapes_of(config: networks.NetworksConfig) -> dict:

@@ -26,7 +26,7 @@ from electra_jax.weights import (
     trained_weights,
     warm_start,
 )
-from electra_jax.weights.formats import hugging_face
+from electra_jax.weights.formats import modern_electra
 from electra_jax.workdir import metadata, prepared_data, saved_config, starts
 
 
@@ -95,14 +95,27 @@ def _name(found):
     return found.began_with.get("main") or trained_weights.name_of(found.source)
 
 
-def _fitting_config(found, recipe, workdir):
-    """Returns the recipe with the shapes and the vocabulary of the weights.
+def _kinds(shape):
+    """The settings in `model` that say what kind of networks the weights are."""
+    trunk = modern_electra.trunk_of(shape.discriminator)
+    if trunk["positions"] == "learned":  # and these are not read without the others
+        del trunk["rotary_base"]
+    if not trunk["local_window"]:
+        del trunk["global_every"]
+    return trunk | {"discriminator_head": shape.discriminator_head}
 
-    Raises ConfigError if the recipe asks for another kind of encoder or head.
+
+def _fitting_config(found, recipe, workdir):
+    """Returns the recipe with the shapes, the layers and the vocabulary of the weights.
+
+    Raises ConfigError if the recipe asks for other layers or another head than these or the
+    published ones.
     """
     shape, vocabulary, model = found.networks, found.vocabulary, recipe.model
-    for name, value in (hugging_face.TRUNK_SETTINGS | {"discriminator_head": "token"}).items():
-        if getattr(model, name) != value:
+    kinds = _kinds(shape)
+    published = modern_electra.WITH_NUMBERS | {"discriminator_head": "token"}
+    for name, value in kinds.items():
+        if getattr(model, name) not in (value, published[name]):
             raise config_lib.ConfigError(
                 f"model.{name}={getattr(model, name)!r} does not go with these weights, which are"
                 f" made for {value!r}; leave it out"
@@ -111,9 +124,9 @@ def _fitting_config(found, recipe, workdir):
     def network(trunk):
         return config_lib.Network(trunk.layers, trunk.width, trunk.heads, trunk.feed_forward)
 
-    changes = {
+    changes = kinds | {
         "embedding_size": shape.embedding_size,
-        "max_positions": shape.max_positions,
+        "max_positions": shape.max_positions or found.limit,
         "discriminator": network(shape.discriminator),
         "sharing": shape.sharing,
     }
@@ -127,7 +140,7 @@ def _fitting_config(found, recipe, workdir):
         ),
         lower_case=vocabulary.lower_case,
         strip_accents=vocabulary.strip_accents,
-        sequence_length=min(recipe.data.sequence_length, shape.max_positions),
+        sequence_length=min(recipe.data.sequence_length, shape.max_positions or found.limit),
     )
 
     config = dataclasses.replace(

@@ -19,12 +19,14 @@ from electra_jax import config as config_lib
 from electra_jax.data import servers, text_files
 from electra_jax.host import error_causes
 from electra_jax.weights import hub
+from electra_jax.weights.formats import modern_electra
 
 # What an export may hold, at the top or in `generator`; files of these names are replaced.
 _OURS = (
     "*.safetensors",
     "*.safetensors.index.json",
     "config.json",
+    modern_electra.CODE.name,
     "tokenizer*.json",
     "vocab.txt",
     "curves.png",

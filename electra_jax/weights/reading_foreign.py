@@ -26,6 +26,7 @@ from electra_jax.weights.formats import (
     google,
     hugging_face,
     json_files,
+    modern_electra,
     tensor_files,
     tensorflow_bundle,
     tokenizer_files,
@@ -110,7 +111,15 @@ def of_hugging_face(path: str, folders: list[str]) -> trained_weights.Weights:
             shape = dataclasses.replace(shape, sharing="none")
             own["embeddings"] = tables
         params["generator"] = own
-    return trained_weights.Weights(path, 0, shape, jax.tree.map(jnp.asarray, params), vocabulary)
+    rotary = found.shapes[main].trunk["positions"] == "rotary"
+    return trained_weights.Weights(
+        path,
+        0,
+        shape,
+        jax.tree.map(jnp.asarray, params),
+        vocabulary,
+        trained_tokens=found.shapes[main].max_positions if rotary else 0,
+    )
 
 
 def _main_and_generator(path, shapes):
@@ -164,12 +173,12 @@ def _networks_config(main, other, vocabulary):
     return networks.NetworksConfig(
         vocab_size=vocabulary.size,
         embedding_size=main.embedding_size,
-        max_positions=main.max_positions,
-        generator=_encoder_config(other),
-        discriminator=_encoder_config(main),
+        max_positions=main.max_positions if main.trunk["positions"] == "learned" else 0,
+        generator=_encoder_config(other, other.trunk),
+        discriminator=_encoder_config(main, main.trunk),
         dtype="float32",
         sharing="embeddings",
-        discriminator_head="token",
+        discriminator_head=main.head if main.role == "judges" and main.head else "token",
     )
 
 
@@ -294,11 +303,10 @@ def _with_padded_rows(leaves, shape):
     }
 
 
-def _encoder_config(shape):
-    """The published trunk in this shape; weights that were read are not trained, so none drops."""
+def _encoder_config(shape, trunk=modern_electra.WITH_NUMBERS):
+    """An encoder of this shape; weights that were read are not trained, so none drops."""
     return encoder.EncoderConfig(
         shape.layers, shape.width, shape.heads, shape.feed_forward,
         dropout=0.0, attention_dropout=0.0, dropout_bits=8, initial_scale=0.02,
-        positions="learned", rotary_base=10_000.0, feed_forward_kind="gelu", norm_place="post",
-        norm_kind="layer", biases=True, local_window=0, global_every=1, **encoder.PORTABLE,
+        **trunk, **encoder.PORTABLE,
     )  # fmt: skip

@@ -113,7 +113,7 @@ class Weights:
         if self.networks.max_positions:
             return self.networks.max_positions
         if self.config is None:
-            return _NO_LIMIT
+            return self.trained_tokens or _NO_LIMIT
         return max(self.config.model.max_positions, self.trained_tokens)
 
     def main(self) -> str:

@@ -165,7 +165,7 @@ def test_all_that_names_a_command_names_it_as_it_was_called(capsys, monkeypatch,
         shown = usage.text(__main__.file_of(name))
         assert shown.count(f"\n    electra-jax {name} ") >= 2 and "python -m" not in shown, name
     assert "To begin: electra-jax main --config=tiny" in __main__.overview()
-    assert closing.text({}, "runs/a", False, "orbax").count("electra-jax ") == 3
+    assert closing.text({}, "runs/a", False).count("electra-jax ") == 3
     with pytest.raises(config_lib.ConfigError, match="; electra-jax main --config=tiny --workdir"):
         config_flag.define_config(["show", f"--workdir={tmp_path / 'none'}"])
 

@@ -169,8 +169,8 @@ LEFT_OUT = {
     "adversarial_generator": "baseline",
     "electric": "two towers",
 }
-JUDGES = "a logit above 0: this token was replaced"
-FILLS = "predicts what stands at [MASK]"
+JUDGES = "A logit above 0 says that the token was replaced"
+FILLS = "Predicts what stands at [MASK]"
 SAID = {  # on the cards: what the output of a head means
     "none": {"discriminator": JUDGES, "generator": FILLS},
     "gdes": {"discriminator": JUDGES, "generator": FILLS},
@@ -239,28 +239,6 @@ def test_the_folded_network_says_what_the_unfolded_one_does(words, tmp_path):
 
 def every_logit(config, params, batch):
     return networks.generator_logits(config, params, batch, np.arange(5)[None])
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("model.positions", "rotary"),
-        ("model.feed_forward_kind", "geglu"),
-        ("model.norm_place", "pre"),
-        ("model.norm_kind", "rms"),
-        ("model.biases", False),
-        ("model.local_window", 4),
-        ("model.discriminator_head", "cls_context"),
-    ],
-)
-def test_a_trunk_that_theirs_cannot_hold_is_refused(words, tmp_path, setting, value):
-    workdirs.made(tmp_path / "run", words, **{setting.replace(".", "__"): value})
-    found = reading.open(tmp_path / "run")
-    with pytest.raises(config_lib.ConfigError, match=f"{setting}={value!r} has no.*--to=orbax"):
-        exporting.to_hugging_face(found, str(tmp_path / "hf"))
-    exporting.to_orbax(found, str(tmp_path / "orbax"))
-    equal(flat(tmp_path / "run"), flat(tmp_path / "orbax"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["orbax", "run"]
 
 
 @pytest.mark.parametrize("network", trained_weights.NETWORKS)

@@ -179,24 +179,47 @@ def test_other_problems_of_that_class(set_on, tmp_path, kind, labels, problem, n
     assert note in (tmp_path / "hf" / "README.md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("kind", "remedy"),
-    [
-        ("linear", "--config.recipe.head=two_layer"),
-        ("mean", "--config.recipe.head=two_layer"),
-        ("matched_means", "--config.recipe.head=two_layer"),
-        ("span_joint", "--config.span.head=plain"),
-    ],
-)
-def test_heads_that_they_do_not_have_go_with_orbax(set_on, tmp_path, kind, remedy):
-    task = "span" if kind == "span_joint" else "classification"
-    where = set_on("odd", task, kind=kind, hidden=8, impossible=True)
+OWN_HEADS = {  # kind -> what the card says it reads
+    "linear": "one layer on the state of the first token",
+    "mean": "on the mean of the states of all tokens",
+    "matched_means": "on u, v, |u - v| and u v",
+}
+
+
+@pytest.mark.parametrize("kind", OWN_HEADS)
+def test_heads_that_they_do_not_have_go_with_their_code(set_on, tmp_path, kind):
+    where = set_on("odd", kind=kind)
+    found = export.open(where)
+    assert export.form(where) == "hugging_face"
+    done = export.to_hugging_face(found, str(tmp_path / "hf"))
+    assert done["networks"]["custom"]["class"] == "ModernElectraForSequenceClassification"
+    about = about_of(tmp_path / "hf")
+    assert (about["classifier_head"], about["positions"]) == (kind, "learned")
+    assert (tmp_path / "hf" / "modeling_modern_electra.py").exists()
+    text = (tmp_path / "hf" / "README.md").read_text()
+    assert OWN_HEADS[kind] in text and "trust_remote_code=True" in text
+
+    tensors = tensor_files.read(str(tmp_path / "hf"))
+    np.testing.assert_array_equal(
+        tensors["classifier.out_proj.weight"].T, found.head["output"]["kernel"]
+    )
+    assert reading.open(tmp_path / "hf").role("discriminator") == "encodes"
+
+
+def test_answers_that_are_scored_jointly_go_with_orbax(set_on, tmp_path):
+    where = set_on("odd", "span", kind="span_joint", hidden=8, impossible=True)
     found = export.open(where)
     assert export.form(where) == "orbax"
-    message = f"head '{kind}', for which .* no class; .*{remedy}, or take --to=orbax$"
+    message = "head 'span_joint', for which .* no class; .*--config.span.head=plain, or take --to="
     with pytest.raises(config_lib.ConfigError, match=message):
         export.to_hugging_face(found, str(tmp_path / "hf"))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", [*OWN_HEADS, "span_joint"])
+def test_every_head_goes_with_orbax(set_on, tmp_path, kind):
+    task = "span" if kind == "span_joint" else "classification"
+    found = export.open(set_on("odd", task, kind=kind, hidden=8, impossible=True))
     export.to_orbax(found, str(tmp_path / "params"))
     about = json.loads((tmp_path / "params" / "metadata.json").read_text())
     assert about["fine_tuning"]["head"]["kind"] == kind

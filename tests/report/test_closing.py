@@ -9,7 +9,7 @@ METRICS = {"gen_masked_loss": 5.0, "unigram_entropy": 6.5, "disc_auc": 0.71}
 
 
 def test_it_says_what_was_learnt_where_the_report_is_and_what_to_do_next(tmp_path):
-    said = closing.text(METRICS, f"{tmp_path}/a run", True, "hugging_face").splitlines()
+    said = closing.text(METRICS, f"{tmp_path}/a run", True).splitlines()
     assert said == [
         "Generator 1.50 nats below the unigram line; discriminator AUC 0.71.",
         "(the unigram line is the loss of knowing only how frequent each token is)",
@@ -26,7 +26,7 @@ def test_it_says_what_was_learnt_where_the_report_is_and_what_to_do_next(tmp_pat
 
 def test_a_long_verdict_is_wrapped_for_a_terminal_of_80_columns():
     metrics = METRICS | {"disc_accuracy": 0.7, "disc_majority": 0.71}
-    said = closing.text(metrics, "runs/a", False, "orbax").splitlines()
+    said = closing.text(metrics, "runs/a", False).splitlines()
     assert said[:2] == [
         "Generator 1.50 nats below the unigram line; discriminator AUC 0.71, accuracy 1.0",
         'points below always saying "original".',
@@ -44,7 +44,7 @@ def test_a_long_verdict_is_wrapped_for_a_terminal_of_80_columns():
 )
 def test_a_network_near_or_above_the_unigram_line_may_only_need_more_steps(loss, begins):
     """The line is at 6.5 nats."""
-    said = closing.text(METRICS | {"gen_masked_loss": loss}, "runs/a", False, "orbax")
+    said = closing.text(METRICS | {"gen_masked_loss": loss}, "runs/a", False)
     third = said.splitlines()[2]
     assert third.startswith(begins) and bool(third) == bool(begins)
     assert ("more steps may be all it needs" in " ".join(said.split())) == bool(begins)
@@ -52,5 +52,5 @@ def test_a_network_near_or_above_the_unigram_line_may_only_need_more_steps(loss,
 
 @pytest.mark.parametrize("metrics", [{"disc_auc": 0.5}, {}])
 def test_without_a_report_or_a_generator_it_does_not_speak_of_them(metrics):
-    said = closing.text(metrics, "runs/a", False, "orbax")
-    assert "report" not in said and "unigram line" not in said and "--to=orbax" in said
+    said = closing.text(metrics, "runs/a", False)
+    assert "report" not in said and "unigram line" not in said

@@ -21,7 +21,7 @@ from electra_jax.data import pipeline
 from electra_jax.host import error_causes, lock, processes
 from electra_jax.objectives import replaced_token_detection
 from electra_jax.report import writers
-from electra_jax.speed import dry_run, synthetic
+from electra_jax.speed import dry_run
 from electra_jax.step import plans
 from electra_jax.training import loop, runs
 from electra_jax.weights import checkpoint_series, reading
@@ -76,13 +76,6 @@ def test_the_command_ends_with_what_was_learnt_and_what_to_do_next(text, finishe
     assert f"report     file://{tmp_path}/run/report.html\n" in done.stdout
     assert "unigram line; discriminator AUC 0." in " ".join(done.stdout.split())
     assert "--to=hugging_face" in done.stdout
-
-    # What Hugging Face's ELECTRA has not goes out for orbax.
-    config = config_lib.parse(finished_config(text))
-    model = dataclasses.replace(config.model, norm_place="pre")
-    config = dataclasses.replace(config, model=model)
-    other = plans.make_plan(config, synthetic.MadeUpVocabulary(64))
-    assert loop._export(other) == "orbax"
 
 
 def test_a_trace_of_the_steps_that_were_asked_for(text, finished, tmp_path):

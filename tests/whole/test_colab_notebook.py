@@ -19,8 +19,7 @@ import pytest
 
 from electra_jax import config as config_lib
 from electra_jax.report import writers
-from electra_jax.step import plans
-from electra_jax.weights import exporting
+from electra_jax.weights.formats import modern_electra
 from electra_jax.workdir import metadata, starts
 from support import notebooks
 from support.corpus import ROOT
@@ -49,11 +48,12 @@ def test_every_cell_has_a_few_words_before_it():
 
 
 @pytest.mark.parametrize("size", notebooks.SIZES)
-def test_each_size_is_a_run_that_hugging_face_can_hold(size):
+def test_each_size_is_a_run_that_transformers_loads_by_itself(size):
     config = config_lib.parse(run("settings", SIZE=size, TEXT="builtin")["config"])
     assert (config.name, config.data.source) == (size, "builtin")
     assert config.checkpoint.every <= config.schedule.steps // 4
-    exporting.check_trunk(plans.networks_config(config, 8192))
+    assert modern_electra.is_published(modern_electra.trunk_of(config.model))
+    assert config.model.discriminator_head == "token"
 
 
 def test_the_sizes_that_it_names_are_all():

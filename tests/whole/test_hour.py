@@ -14,7 +14,7 @@ from support import downstream as probes
 from support.corpus import ROOT, write_corpus
 
 
-def made_record(change, chunking, random=0.78):
+def made_record(change, chunking, random=0.78, objective="replaced_token_detection", flops=1e15):
     """A record with one task: a share and its error over seeds, trained and random."""
 
     def scores(mean, seeds=5):
@@ -28,6 +28,7 @@ def made_record(change, chunking, random=0.78):
     return {
         "date": "2026-01-02", "change": change, "commit": None, "begun": change, "config": "hour",
         "host": "2 cores", "corpus": "a text", "minutes": 60.0, "steps": 9000, "tokens": 3.2e7,
+        "objective": objective, "flops": flops,
         "parameters": 2_900_000, "heldout": {"disc_auc": 0.7}, "probes": {"pair_accuracy": 0.9},
         "untrained_probes": {"pair_accuracy": 0.5},
         "tasks": {"trained": scores(chunking), "random": scores(random, 2)},
@@ -50,8 +51,8 @@ def test_records_become_rows_and_the_newest_is_held_against_random_weights(tmp_p
 
     text = (tmp_path / "hour.md").read_text()
     found = rows(text)
-    assert found["2026-01-02", "narrow"][:4] == ["60", "32.0M", "2.90M", "84.0 ± 0.3"]
-    assert found["2026-01-02", "wide"][3] == "90.0 ± 0.3"  # made again: the older one is gone
+    assert found["2026-01-02", "narrow"][:5] == ["60", "32.0M", "1e+15", "2.90M", "84.0 ± 0.3"]
+    assert found["2026-01-02", "wide"][4] == "90.0 ± 0.3"  # made again: the older one is gone
     assert [one["change"] for one in hour_page.records(page)] == ["narrow", "wide"]
     # 12 points; the error of the difference is sqrt(2) * 0.3.
     assert found["chunks (CoNLL-2000), F1", "dev"] == [
@@ -63,6 +64,23 @@ def test_records_become_rows_and_the_newest_is_held_against_random_weights(tmp_p
     assert "of the trained encoder chunking 5; of random weights chunking 2." in " ".join(
         text.split()
     )
+
+
+def test_a_masked_language_model_stands_beside_the_record_of_its_compute(tmp_path):
+    page = str(tmp_path / "hour.md")
+    for one in (
+        made_record("wide", 0.89, flops=6.1e14),
+        made_record("wider", 0.93, flops=1.2e15),
+        made_record("BERT", 0.88, objective="masked_lm", flops=7e14),
+    ):
+        hour_page.add(page, one)
+    hour_page.write(page)
+
+    text = (tmp_path / "hour.md").read_text()
+    assert "## The newest: wider" in text  # of those that make the configuration
+    beside = rows(text.partition("## Beside")[2])
+    assert beside["chunks (CoNLL-2000), F1", "89.0 ± 0.3"] == ["88.0 ± 0.3", "+1.0 ± 0.4"]
+    assert "ours, 6.1e+14 FLOPs | BERT, 7e+14 FLOPs" in text
 
 
 def test_a_difference_below_two_errors_is_not_resolved(tmp_path):

@@ -37,12 +37,10 @@ from electra_jax.weights.formats import (
 )
 from electra_jax.workdir import metadata
 
-_ROLES = {"two_layer": "classifies", "token": "tags", "span_plain": "answers"}
-_OTHERWISE = {  # head for which transformers has no class -> a setting for one that it has
-    "linear": "--config.recipe.head=two_layer",
-    "mean": "--config.recipe.head=two_layer",
-    "matched_means": "--config.recipe.head=two_layer",
-    "span_joint": "--config.span.head=plain",
+_ROLES = {  # kind of head -> what it does; none that answers questions jointly
+    **dict.fromkeys(("linear", "two_layer", "mean", "matched_means"), "classifies"),
+    "token": "tags",
+    "span_plain": "answers",
 }
 
 
@@ -186,15 +184,15 @@ def _records_beside(where, seed):
 def form(path: str) -> str | None:
     """Returns the form in which most people can use a task's weights, as `write` takes it.
 
-    Orbax's if Hugging Face has no class for the head or the encoder; None if no weights can be
-    exported, such as those of a fine-tuning that kept none.
+    Orbax's if Hugging Face has no class for the head; None if no weights can be exported, such as
+    those of a fine-tuning that kept none.
     """
     try:
         tuned = open(path)
     except (config_lib.ConfigError, metadata.CheckpointError):
         return None
     try:
-        _check_classes(tuned)
+        _role_of_head(tuned)
     except config_lib.ConfigError:
         return "orbax"
     return "hugging_face"
@@ -203,14 +201,14 @@ def form(path: str) -> str | None:
 def to_hugging_face(
     tuned: TunedNetwork, out: str, publication: card.Publication = card.UNPUBLISHED
 ) -> dict:
-    """Writes a folder that ElectraForSequenceClassification and its siblings load.
+    """Writes a folder that AutoModelForSequenceClassification and its siblings load.
 
     Args:
       publication: what the model card says of licence, languages and the place on the Hub.
 
-    Raises ConfigError, one line, if Hugging Face has no class for the head or the encoder.
+    Raises ConfigError, one line, if Hugging Face has no class for the head.
     """
-    role, about = _check_classes(tuned), tuned.about
+    role, about = _role_of_head(tuned), tuned.about
     one, recipe = tuned.encoder, tuned.settings.recipe
     flat = trees.flat(jax.device_get({"embeddings": one.params["embeddings"]}))
     flat |= trees.flat(jax.device_get(one.params["discriminator"]))
@@ -218,15 +216,17 @@ def to_hugging_face(
     task = hugging_face.task_config(about["kind"], about["labels"], tuned.head_config.dropout)
     dropouts = recipe.dropout, recipe.attention_dropout
 
+    shape = exporting.hugging_face_shape(one, role, tuned.head_config.kind)
+    parameters = exporting.count(flat, shape)
+
     with whole_folder.new(out) as folder:
-        tensors = exporting.write_network(folder, one, flat, role, dropouts, task)
-        parameters = sum(x.size for x in tensors.values())
-        _check_written(folder, flat, role, one.vocabulary.size)
+        checksums = exporting.write_network(folder, one, flat, shape, dropouts, task)
+        _check_written(folder, flat, shape)
         name = publication.repository or os.path.basename(os.path.abspath(out))
-        text = _card(tuned, folder, name, role, parameters, publication)
+        text = _card(tuned, folder, name, shape, parameters, publication, checksums)
         safe_files.write(os.path.join(folder, "README.md"), text.encode())
 
-    done = {"class": hugging_face.TASK_ROLES[role], "parameters": parameters}
+    done = {"class": hugging_face.class_of(role, shape.model_type), "parameters": parameters}
     return {"out": os.path.abspath(out), "networks": {about["task"]: done}}
 
 
@@ -279,44 +279,44 @@ def _encoder(where, workdir, config, about) -> trained_weights.Weights:
     )
 
 
-def _check_classes(tuned):
+def _role_of_head(tuned):
     """Returns the role of Hugging Face's class for the head.
 
-    Raises ConfigError, one line, if there is none, or none for the encoder.
+    Raises ConfigError, one line, if there is none.
     """
     kind = tuned.head_config.kind
     if kind not in _ROLES:
         raise config_lib.ConfigError(
             f"{tuned.source} was tuned with the head {kind!r}, for which Hugging Face's ELECTRA has"
-            f" no class; fine-tune with {_OTHERWISE[kind]}, or take --to=orbax"
+            " no class; fine-tune with --config.span.head=plain, or take --to=orbax"
         )
-    exporting.check_trunk(tuned.encoder.networks)
     return _ROLES[kind]
 
 
-def _check_written(folder, flat, role, size):
+def _check_written(folder, flat, shape):
     """Raises OSError unless the written file holds the same values, bit for bit."""
+    size = shape.vocab_size
     ours = {path: x[:size] if path in hugging_face.BY_TOKEN else x for path, x in flat.items()}
     shapes = {path: x.shape for path, x in ours.items()}
-    theirs = hugging_face.from_tensors(tensor_files.read(folder), shapes, role)
+    tensors = tensor_files.read(folder)
+    theirs = hugging_face.from_tensors(tensors, shapes, shape.role, shape.model_type)
 
     for path, x in ours.items():
         if np.asarray(x, np.float32).tobytes() != theirs[path].tobytes():
             raise OSError(f"{path} came back different; nothing was written")
 
 
-def _card(tuned, folder, name, role, parameters, publication):
+def _card(tuned, folder, name, shape, parameters, publication, checksums):
     """The text of the model card; copies the picture of pre-training beside it if there is one."""
-    path = os.path.join(folder, tensor_files.SAFETENSORS)
     picture = os.path.join(tuned.encoder.source, "report.png")
     has_picture = tuned.encoder.config is not None and os.path.exists(picture)
     if has_picture:
         shutil.copyfile(picture, os.path.join(folder, exporting.CURVES))
 
-    recipe = _recipe(tuned, role, parameters)
+    recipe = _recipe(tuned, shape.role, parameters)
     return card.text(
         name=name,
-        role=role,
+        shape=shape,
         publication=publication,
         training=card_facts.training_facts(tuned.encoder),
         metrics={},
@@ -324,7 +324,7 @@ def _card(tuned, folder, name, role, parameters, publication):
         differences=tokenizer_files.DIFFERENCES[tuned.encoder.vocabulary.kind],
         left_out=[],
         base=card_facts.base_models(tuned.encoder, "discriminator"),
-        checksums={tensor_files.SAFETENSORS: exporting.sha256(path)},
+        checksums=checksums,
         tuning=card.Tuning(
             {key: str(value) for key, value in recipe.items() if value != ""},
             _scores(tuned),

@@ -8,7 +8,7 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
-from electra_jax.weights.formats import readme
+from electra_jax.weights.formats import hugging_face, modern_electra, readme
 
 # What the Hub takes as a language: ISO 639-1, -2 or -3, perhaps with a script or a region (BCP 47).
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*|code|multilingual")
@@ -48,7 +48,7 @@ class Tuning:
 
 def text(
     name: str,
-    role: str,
+    shape: hugging_face.HuggingFaceShape,
     publication: Publication,
     training: Mapping[str, str],
     metrics: Mapping[str, str],
@@ -64,7 +64,7 @@ def text(
     """Returns the card of one network.
 
     Args:
-      role: what the network's head does, a key of `hugging_face.ROLES` or `TASK_ROLES`.
+      shape: what config.json says of the network.
       publication: licence and languages.
       training: facts in the order of the table.
       metrics: the metrics of the last evaluation.
@@ -80,11 +80,15 @@ def text(
     return readme.render(
         "card.md.j2",
         name=name,
-        role=role,
+        role=shape.role,
+        trunk=shape.trunk,
+        head=shape.head,
+        has_code=shape.model_type == modern_electra.MODEL_TYPE,
+        code=modern_electra.CODE.name,
         licence=publication.licence,
         languages=list(publication.languages),
         training=training,
-        learnt=learnt or role,
+        learnt=learnt or shape.role,
         metrics=metrics,
         curves=curves,
         differences=differences,

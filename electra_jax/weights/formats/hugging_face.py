@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names, layouts and config.json of Hugging Face's ELECTRA, both ways, and of its BERT, to read.
 
+An ELECTRA with modern layers has the same names and a few more (`modern_electra`).
+
 Works on dicts of numpy arrays, one network at a time, with paths as if it shared nothing
 (`networks.alone`):
 
@@ -22,10 +24,11 @@ Source: transformers, models/electra/modeling_electra.py and models/bert/modelin
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from electra_jax.weights.formats import arrays
+from electra_jax.weights.formats import arrays, modern_electra
 
 ROLES = {  # what a network's head does -> their class
     "judges": "ElectraForPreTraining",
@@ -52,6 +55,10 @@ _MODULES = {  # in every network: our subtree -> their module, after `electra.` 
     "encoder/feed_forward/out": _LAYER + "output.dense",
     "encoder/feed_forward/norm": _LAYER + "output.LayerNorm",
 }
+_MODERN_MODULES = _MODULES | {
+    "encoder/feed_forward/gate": _LAYER + "intermediate.gate",
+    "encoder/norm": "encoder.norm",
+}
 _TABLES = {
     "embeddings/token": "embeddings.word_embeddings.weight",
     "embeddings/position": "embeddings.position_embeddings.weight",
@@ -71,20 +78,15 @@ _HEADS = {
     "tags": {"head/output": "classifier"},
     "answers": {"head/output": "qa_outputs"},
 }
+_MODERN_HEADS = _HEADS | {
+    "judges": _HEADS["judges"] | {"head/norm": "discriminator_predictions.norm"},
+}
 _BERT_HEADS = {
     "predicts": {
         "head/dense": "cls.predictions.transform.dense",
         "head/norm": "cls.predictions.transform.LayerNorm",
     },
     "encodes": {},
-}
-TRUNK_SETTINGS = {  # settings in `model` that an encoder must have to fit their ELECTRA
-    "positions": "learned",
-    "feed_forward_kind": "gelu",
-    "norm_place": "post",
-    "norm_kind": "layer",
-    "biases": True,
-    "local_window": 0,
 }
 _LEAVES = {"kernel": "weight", "scale": "weight", "bias": "bias"}
 _OLD_LEAVES = {".gamma": ".weight", ".beta": ".bias"}  # ends of names in the first files of BERT
@@ -95,8 +97,10 @@ _COUNTERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 @dataclasses.dataclass(frozen=True)
 class _Model:
-    """What differs between their models; the names of a trunk begin with the model_type."""
+    """What differs between their models."""
 
+    prefix: str  # of the names of its encoder's tensors
+    modules: Mapping[str, str]  # our subtree -> their module, in every network
     roles: Mapping[str, str]  # class -> what its head does
     heads: Mapping[str, Mapping[str, str]]  # role -> our subtree -> their module
     bias: str  # of the scores of tokens
@@ -105,12 +109,24 @@ class _Model:
 
 _MODELS = {
     "electra": _Model(
+        prefix="electra.",
+        modules=_MODULES,
         roles={name: role for role, name in _CLASSES.items()},
         heads=_HEADS,
         bias="generator_lm_head.bias",
         copies={"generator_lm_head.weight": "embeddings/token"},
     ),
+    modern_electra.MODEL_TYPE: _Model(
+        prefix="electra.",
+        modules=_MODERN_MODULES,
+        roles={modern_electra.PREFIX + name: role for role, name in _CLASSES.items()},
+        heads=_MODERN_HEADS,
+        bias="generator_lm_head.bias",
+        copies={"generator_lm_head.weight": "embeddings/token"},
+    ),
     "bert": _Model(
+        prefix="bert.",
+        modules=_MODULES,
         roles={
             "BertForMaskedLM": "predicts",
             "BertForPreTraining": "predicts",
@@ -140,12 +156,17 @@ class HuggingFaceShape:
     role: str
     vocab_size: int
     embedding_size: int
-    max_positions: int
+    max_positions: int  # with rotary positions the longest rows of training
     layers: int
     width: int
     heads: int
     feed_forward: int
-    model_type: str = "electra"  # or 'bert'
+    model_type: str = "electra"  # or 'modern_electra' or 'bert'
+    # The settings of the layers under our names, those of `modern_electra.WITH_NUMBERS`.
+    trunk: Mapping[str, Any] = dataclasses.field(
+        default_factory=lambda: dict(modern_electra.WITH_NUMBERS)
+    )
+    head: str | None = None  # its kind, if it is not that of transformers' class
 
 
 _FIELDS = {  # ours -> theirs
@@ -169,19 +190,22 @@ _FIXED = {  # fields with only one value that our networks can compute
 
 
 def to_tensors(
-    network: Mapping[str, np.ndarray], role: str, vocab_size: int
+    network: Mapping[str, np.ndarray], role: str, vocab_size: int, model_type: str = "electra"
 ) -> dict[str, np.ndarray]:
     """Translates our arrays by path into theirs by name: contiguous float32, no padded rows.
+
+    Args:
+      model_type: 'electra' or 'modern_electra'.
 
     Raises ValueError, in one line, for a parameter that their network does not have.
     """
     found = {}
     for path, x in network.items():
-        name = _name(path, role, "electra")
+        name = _name(path, role, model_type)
         if name is None:
             raise ValueError(
-                f"{path} has no place in Hugging Face's {_CLASSES[role]}; try --to=orbax, which"
-                " keeps every parameter"
+                f"{path} has no place in Hugging Face's {class_of(role, model_type)}; try"
+                " --to=orbax, which keeps every parameter"
             )
         x = np.asarray(x, np.float32)
         if path in BY_TOKEN:
@@ -205,7 +229,7 @@ def from_tensors(
 
     Args:
       shapes: our paths with their shapes, before padding of the vocabulary.
-      model_type: 'electra' or 'bert'.
+      model_type: 'electra', 'modern_electra' or 'bert'.
 
     Raises ValueError, in one line, for tensors that are missing, unknown or of another shape, and
     for values that are not finite.
@@ -219,7 +243,7 @@ def from_tensors(
         for layer in repeated:
             expected[places[path].format(layer)] = path, layer
 
-    _check_names(set(tensors), set(expected), _class(role, model_type))
+    _check_names(set(tensors), set(expected), class_of(role, model_type))
 
     found = {path: np.zeros(shape, np.float32) for path, shape in shapes.items()}
     for name, (path, layer) in expected.items():
@@ -266,9 +290,13 @@ def to_config(
     task: Mapping | None = None,
 ) -> dict:
     """Returns their config.json; `task` are further fields, those of `task_config`."""
+    own = {}
+    if shape.model_type == modern_electra.MODEL_TYPE:
+        own = modern_electra.to_fields(shape.trunk, shape.role, shape.head)
     return {
-        "architectures": [_CLASSES[shape.role]],
-        "model_type": "electra",
+        "architectures": [class_of(shape.role, shape.model_type)],
+        "model_type": shape.model_type,
+        **own,
         **{theirs: getattr(shape, ours) for ours, theirs in _FIELDS.items()},
         "hidden_act": "gelu",
         "hidden_dropout_prob": dropout,
@@ -319,7 +347,7 @@ def from_config(config: Mapping) -> HuggingFaceShape:
     if kind not in tuple(_MODELS):  # a file may hold anything, also what has no hash
         raise ValueError(f"model_type={kind!r} is neither 'electra' nor 'bert'")
     roles = _MODELS[kind].roles
-    named = config.get("architectures") or [_class("encodes", kind)]
+    named = config.get("architectures") or [class_of("encodes", kind)]
     role = next((role for name, role in roles.items() if [name] == list(named)), None)
     if role is None:
         raise ValueError(
@@ -349,11 +377,14 @@ def from_config(config: Mapping) -> HuggingFaceShape:
             f"hidden_size={values['width']} is not divisible by"
             f" num_attention_heads={values['heads']}"
         )
-    return HuggingFaceShape(role=role, model_type=kind, **values)
+    modern = {}
+    if kind == modern_electra.MODEL_TYPE:
+        modern["trunk"], modern["head"] = modern_electra.from_fields(config, role)
+    return HuggingFaceShape(role=role, model_type=kind, **values, **modern)
 
 
-def _class(role, model_type):
-    """Returns the name of their class with such a head."""
+def class_of(role: str, model_type: str = "electra") -> str:
+    """Returns the name of the class of transformers, or of our code for it, with such a head."""
     return next(name for name, other in _MODELS[model_type].roles.items() if other == role)
 
 
@@ -363,11 +394,11 @@ def _name(path, role, model_type):
     if path == "head/bias" and role == "predicts":
         return model.bias
     if path in _TABLES:
-        return f"{model_type}.{_TABLES[path]}"
+        return model.prefix + _TABLES[path]
 
     module, _, leaf = path.rpartition("/")
-    if module in _MODULES:
-        return f"{model_type}.{_MODULES[module]}.{_LEAVES[leaf]}"
+    if module in model.modules:
+        return f"{model.prefix}{model.modules[module]}.{_LEAVES[leaf]}"
     found = model.heads[role].get(module)
     return found and f"{found}.{_LEAVES[leaf]}"
 
@@ -396,7 +427,7 @@ def _without_extras(tensors, role, model_type):
     The tensors of a bare encoder get the prefix `electra.` or `bert.` that all others have.
     """
     tensors = {_name_today(name): x for name, x in tensors.items() if not name.endswith(_COUNTERS)}
-    prefix = f"{model_type}."
+    prefix = _MODELS[model_type].prefix
     if not any(name.startswith(prefix) for name in tensors):
         tensors = {prefix + name: x for name, x in tensors.items()}
 
