@@ -63,7 +63,8 @@ def blocks(found: Sequence[Mapping]) -> list[str]:
         " below; hour.json has that of all rows but the first, which is by [CLS]. There is one"
         " encoder in each row, so the errors do not include the variation of pre-training. An hour"
         " of another host, or beside other programs, has other steps: FLOPs are 3 x those of the"
-        " forward matrix products. The rates of fine-tuning were chosen on these dev sets"
+        " forward matrix products, of the first three records the steps times those of one. The"
+        " rates of fine-tuning were chosen on these dev sets"
         " (docs/LOG.md). In STS-B random weights fail by fine-tuning: on random vectors a ridge"
         " regression reaches 70.",
         f"## The newest: {last['change']}",
@@ -187,8 +188,8 @@ def _beside(found, baseline):
         "## Beside a masked language model",
         f"BERT's objective for the same hour: {baseline['change']}. Its step costs less, so in as"
         f" many FLOPs it has read {style.count(baseline['tokens'])} tokens. Beside it the record"
-        f" whose FLOPs are nearest: {ours['change']}, {style.count(ours['tokens'])} tokens. Both"
-        " have the same text, masks, optimizer and recipe of fine-tuning.",
+        f" whose FLOPs are nearest: {ours['change']}, {style.count(ours['tokens'])} tokens. Its"
+        " name says what else it differs in.",
         pages.table(["task", *columns, "difference"], rows),
     ]
 

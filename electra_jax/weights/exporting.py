@@ -220,7 +220,7 @@ def write_network(
     return {name: sha256(os.path.join(folder, name)) for name in files}
 
 
-def count(flat: Mapping[str, np.ndarray], shape: hugging_face.HuggingFaceShape) -> int:
+def parameter_count(flat: Mapping[str, np.ndarray], shape: hugging_face.HuggingFaceShape) -> int:
     """Returns the number of exported parameters; padded rows are not exported."""
     return sum(
         math.prod((shape.vocab_size, *x.shape[1:]) if path in hugging_face.BY_TOKEN else x.shape)
@@ -283,7 +283,7 @@ def _write_folder(found, network, folder, publication, card_of):
     if found.config and os.path.exists(picture):
         shutil.copyfile(picture, os.path.join(folder, CURVES))
 
-    parameters = count(flat, shape)
+    parameters = parameter_count(flat, shape)
     text = card.text(
         **card_of,
         shape=shape,

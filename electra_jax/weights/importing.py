@@ -95,16 +95,6 @@ def _name(found):
     return found.began_with.get("main") or trained_weights.name_of(found.source)
 
 
-def _kinds(shape):
-    """The settings in `model` that say what kind of networks the weights are."""
-    trunk = modern_electra.trunk_of(shape.discriminator)
-    if trunk["positions"] == "learned":  # and these are not read without the others
-        del trunk["rotary_base"]
-    if not trunk["local_window"]:
-        del trunk["global_every"]
-    return trunk | {"discriminator_head": shape.discriminator_head}
-
-
 def _fitting_config(found, recipe, workdir):
     """Returns the recipe with the shapes, the layers and the vocabulary of the weights.
 
@@ -112,8 +102,9 @@ def _fitting_config(found, recipe, workdir):
     published ones.
     """
     shape, vocabulary, model = found.networks, found.vocabulary, recipe.model
-    kinds = _kinds(shape)
-    published = modern_electra.WITH_NUMBERS | {"discriminator_head": "token"}
+    trunk = modern_electra.trunk_of(shape.discriminator)
+    kinds = modern_electra.read_settings(trunk) | {"discriminator_head": shape.discriminator_head}
+    published = modern_electra.PUBLISHED | {"discriminator_head": "token"}
     for name, value in kinds.items():
         if getattr(model, name) not in (value, published[name]):
             raise config_lib.ConfigError(

@@ -303,7 +303,7 @@ def _with_padded_rows(leaves, shape):
     }
 
 
-def _encoder_config(shape, trunk=modern_electra.WITH_NUMBERS):
+def _encoder_config(shape, trunk=modern_electra.PUBLISHED):
     """An encoder of this shape; weights that were read are not trained, so none drops."""
     return encoder.EncoderConfig(
         shape.layers, shape.width, shape.heads, shape.feed_forward,

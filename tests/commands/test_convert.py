@@ -38,6 +38,7 @@ from support import odd, workdirs
 from support.changed_files import json_change, tensor_change
 from support.commands import convert
 from support.corpus import small_run, write_corpus
+from support.exported import equal, flat
 from support.workdirs import recipe
 
 TEXTS = ["the cat sees a letter.", "a bird", "my sister paints the river every day."]
@@ -57,21 +58,6 @@ def in_several_files(folder, out):
         index = json.dumps({"metadata": {}, "weight_map": places})
         (whole.parent / (whole.name + tensor_files.INDEX)).write_text(index)
     return out
-
-
-def flat(path, network="discriminator"):
-    """One network's arrays by path, without the padded tail of the vocabulary."""
-    found = reading.open(path)
-    leaves = trees.flat(jax.device_get(found.alone(network).params))
-    size = found.vocabulary.size
-    tails = ("embeddings/token", "head/bias")
-    return {name: x[:size] if name.endswith(tails) else x for name, x in leaves.items()}
-
-
-def equal(ours, theirs):
-    assert set(ours) == set(theirs)
-    for name, x in ours.items():
-        assert x.tobytes() == theirs[name].tobytes(), name
 
 
 # Hugging Face, there and back

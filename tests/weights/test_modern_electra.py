@@ -12,12 +12,12 @@ import pytest
 
 import electra_jax
 from electra_jax import config as config_lib
-from electra_jax.core import trees
 from electra_jax.model import networks
 from electra_jax.weights import exporting, importing, publishing, reading, trained_weights
 from electra_jax.weights.formats import hugging_face, modern_electra
 from support import odd, workdirs
 from support.changed_files import tensor_change
+from support.exported import equal, flat
 
 MODERN = {f"model__{name}": value for name, value in odd.MODERN.items()}
 ALL = MODERN | {"model__discriminator_head": "cls_context"}
@@ -41,21 +41,6 @@ def exported(tmp_path_factory, words):
 
 def about_of(folder):
     return json.loads((folder / "config.json").read_text())
-
-
-def flat(path, network="discriminator"):
-    found = reading.open(path)
-    leaves = trees.flat(jax.device_get(found.alone(network).params))
-    return {
-        name: x[: found.vocabulary.size] if name.endswith(hugging_face.BY_TOKEN) else x
-        for name, x in leaves.items()
-    }
-
-
-def equal(ours, theirs):
-    assert set(ours) == set(theirs)
-    for name, x in ours.items():
-        assert x.tobytes() == theirs[name].tobytes(), name
 
 
 # Names and layouts
@@ -201,6 +186,16 @@ def test_a_network_with_the_published_layers_is_an_ordinary_electra(words, tmp_p
     assert not (tmp_path / "hf" / "generator" / CODE).exists()
     for name in trained_weights.NETWORKS:
         equal(flat(tmp_path / "run", name), flat(tmp_path / "hf", name))
+
+
+def test_settings_that_nothing_reads_make_no_other_network():
+    """The base of rotations without rotary positions; which layers are global without a window."""
+    published = modern_electra.PUBLISHED
+    for name, value in (("rotary_base", 50.0), ("global_every", 2)):
+        assert modern_electra.is_published(published | {name: value})
+    for name, value in odd.MODERN.items():
+        if name not in ("rotary_base", "global_every"):
+            assert not modern_electra.is_published(published | {name: value})
 
 
 def test_the_encoder_computes_the_same_from_the_folder(exported):

@@ -15,6 +15,7 @@ from electra_jax.model import networks, task_heads
 from electra_jax.weights import exporting, reading, trained_weights
 from electra_jax.weights.formats import hugging_face
 from support import many_scripts, odd, workdirs
+from support.exported import equal, flat
 
 pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -162,13 +163,8 @@ def test_what_they_save_is_read_bit_for_bit(case, tmp_path):
         tokenizer.save_pretrained(tmp_path / network)
         loaded(kind, tmp_path / network)
 
-    ours, theirs = reading.open(run), reading.open(tmp_path)
-    size = ours.vocabulary.size
     for network in trained_weights.NETWORKS:
-        found = trees.flat(jax.device_get(theirs.alone(network).params))
-        for path, x in trees.flat(jax.device_get(ours.alone(network).params)).items():
-            kept = size if path.endswith(hugging_face.BY_TOKEN) else None
-            assert found[path][:kept].tobytes() == x[:kept].tobytes(), path
+        equal(flat(run, network), flat(tmp_path, network))
 
 
 def test_a_training_step_moves_every_parameter_with_and_without_checkpointing(case):
@@ -253,3 +249,37 @@ def test_fine_tuned_heads_agree(case, tmp_path, kind):
     for mine, other in zip(found, theirs, strict=True):
         kept = real_BL if mine.shape[:2] == real_BL.shape else ...
         np.testing.assert_allclose(np.asarray(mine)[kept], other.numpy()[kept], atol=1e-5, rtol=0)
+
+
+@with_everything
+@pytest.mark.parametrize("head", ["linear", "mean", "matched_means"])
+def test_a_fresh_classifier_may_have_any_head_and_has_their_losses(case, head):
+    import torch
+
+    _, folder, _ = case
+    given = rows(folder / "discriminator")
+    losses = torch.nn.functional
+    draw = torch.Generator().manual_seed(0)
+    marks_BC = torch.randint(2, (4, 3), generator=draw).float()
+    for outputs, labels, loss in (
+        (3, torch.tensor([0, 2, 1, 1]), losses.cross_entropy),
+        (3, marks_BC, losses.binary_cross_entropy_with_logits),
+        (1, marks_BC[:, 0], lambda logits_B1, labels_B: losses.mse_loss(logits_B1[:, 0], labels_B)),
+    ):
+        model = transformers_classifier(folder / "discriminator", head, outputs)
+        said = model(**given, labels=labels)
+        assert said.logits.shape == (4, outputs)
+        torch.testing.assert_close(said.loss, loss(said.logits, labels))
+        said.loss.backward()
+        assert (model.classifier.out_proj.weight.grad != 0).any()
+        as_tuple = model(**given, labels=labels, return_dict=False)
+        torch.testing.assert_close(as_tuple[:2], (said.loss, said.logits))
+
+
+def transformers_classifier(folder, head, outputs):
+    """A pre-trained encoder with a fresh head, without dropout."""
+    import transformers
+
+    return transformers.AutoModelForSequenceClassification.from_pretrained(
+        folder, trust_remote_code=True, classifier_head=head, num_labels=outputs
+    ).eval()

@@ -217,7 +217,7 @@ def to_hugging_face(
     dropouts = recipe.dropout, recipe.attention_dropout
 
     shape = exporting.hugging_face_shape(one, role, tuned.head_config.kind)
-    parameters = exporting.count(flat, shape)
+    parameters = exporting.parameter_count(flat, shape)
 
     with whole_folder.new(out) as folder:
         checksums = exporting.write_network(folder, one, flat, shape, dropouts, task)

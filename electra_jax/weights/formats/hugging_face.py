@@ -162,9 +162,9 @@ class HuggingFaceShape:
     heads: int
     feed_forward: int
     model_type: str = "electra"  # or 'modern_electra' or 'bert'
-    # The settings of the layers under our names, those of `modern_electra.WITH_NUMBERS`.
+    # The settings of the layers under our names, those of `modern_electra.PUBLISHED`.
     trunk: Mapping[str, Any] = dataclasses.field(
-        default_factory=lambda: dict(modern_electra.WITH_NUMBERS)
+        default_factory=lambda: dict(modern_electra.PUBLISHED)
     )
     head: str | None = None  # its kind, if it is not that of transformers' class
 

@@ -14,16 +14,16 @@ MODEL_TYPE = "modern_electra"
 CODE = pathlib.Path(__file__).parent / "templates" / "modeling_modern_electra.py"
 PREFIX = "Modern"  # of its classes, before the name of transformers' class
 
-PUBLISHED = {  # the settings of an encoder as transformers' ELECTRA computes it
+PUBLISHED = {  # the settings of the layers, with the values that transformers' ELECTRA computes
     "positions": "learned",
+    "rotary_base": 10_000.0,  # read with rotary positions only
     "feed_forward_kind": "gelu",
     "norm_place": "post",
     "norm_kind": "layer",
     "biases": True,
     "local_window": 0,
+    "global_every": 3,  # read with a window only
 }
-# All settings of the layers; the last two have no meaning with those above.
-WITH_NUMBERS = PUBLISHED | {"rotary_base": 10_000.0, "global_every": 3}
 HEADS = ("cls_context", "linear", "mean", "matched_means")  # that transformers' ELECTRA lacks
 
 _HEAD_FIELDS = {  # what a head does -> the field that names its kind, and that of transformers
@@ -54,19 +54,26 @@ _AUTO_CLASSES = {  # of transformers -> the class that it opens
 
 def trunk_of(config: Any) -> dict[str, Any]:
     """Returns the settings of an encoder, of its `EncoderConfig` or of a run's `model`."""
-    return {name: getattr(config, name) for name in WITH_NUMBERS}
+    return {name: getattr(config, name) for name in PUBLISHED}
 
 
 def is_published(trunk: Mapping[str, Any]) -> bool:
     """Whether transformers' own ELECTRA computes layers of these settings."""
-    return all(trunk[name] == theirs for name, theirs in PUBLISHED.items())
+    return read_settings(trunk) == read_settings(PUBLISHED)
+
+
+def read_settings(trunk: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings without those that the others leave unread."""
+    unread = {"rotary_base"} if trunk["positions"] == "learned" else set()
+    unread |= set() if trunk["local_window"] else {"global_every"}
+    return {name: value for name, value in trunk.items() if name not in unread}
 
 
 def to_fields(trunk: Mapping[str, Any], role: str, head: str | None) -> dict[str, Any]:
     """Returns the fields of config.json that transformers' ELECTRA does not have.
 
     Args:
-      trunk: the settings in `WITH_NUMBERS`.
+      trunk: the settings in `PUBLISHED`.
       role: what the head does.
       head: its kind, one of `HEADS`, or None.
     """
@@ -78,7 +85,7 @@ def to_fields(trunk: Mapping[str, Any], role: str, head: str | None) -> dict[str
         "auto_map": {
             name: f"{CODE.stem}.{PREFIX}{theirs}" for name, theirs in _AUTO_CLASSES.items()
         },
-        **{name: trunk[name] for name in WITH_NUMBERS},
+        **{name: trunk[name] for name in PUBLISHED},
         **heads,
     }
 
@@ -89,7 +96,7 @@ def from_fields(config: Mapping[str, Any], role: str) -> tuple[dict[str, Any], s
     Raises ValueError, in one line, for a setting that is missing or that we cannot compute.
     """
     heads = dict(_HEAD_FIELDS.values())
-    for name in (*WITH_NUMBERS, *heads):
+    for name in (*PUBLISHED, *heads):
         if name not in config:
             raise ValueError(f"{name} is missing")
         value = config[name]
@@ -104,4 +111,4 @@ def from_fields(config: Mapping[str, Any], role: str) -> tuple[dict[str, Any], s
 
     field = _HEAD_FIELDS[role][0] if role in _HEAD_FIELDS else None
     head = config[field] if field else None
-    return {name: config[name] for name in WITH_NUMBERS}, head if head in HEADS else None
+    return {name: config[name] for name in PUBLISHED}, head if head in HEADS else None

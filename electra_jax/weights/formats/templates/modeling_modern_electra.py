@@ -308,46 +308,20 @@ class ModernElectraForSequenceClassification(_WithModernEncoder, ElectraForSeque
             self.post_init()
 
     def forward(
-        self,
-        input_ids=None,
-        attention_mask=None,
-        token_type_ids=None,
-        position_ids=None,
-        inputs_embeds=None,
-        labels=None,
-        **kwargs,
+        self, input_ids=None, attention_mask=None, token_type_ids=None, labels=None, **kwargs
     ):
-        given = dict(
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            **kwargs,
-        )
+        given = dict(attention_mask=attention_mask, token_type_ids=token_type_ids, **kwargs)
         if self.config.classifier_head == "two_layer":
             return super().forward(input_ids, labels=labels, **given)
 
         as_tuple = given.pop("return_dict", None) is False
         encoded = self.electra(input_ids, **given)
         logits_BC = self.classifier(encoded.last_hidden_state, attention_mask, token_type_ids)
-        loss = None if labels is None else self._loss(logits_BC, labels)
+        loss = None
+        if labels is not None:  # transformers' own, by `problem_type` or by the labels
+            loss = self.loss_function(labels, logits_BC, self.config)
         found = SequenceClassifierOutput(loss, logits_BC, encoded.hidden_states)
         return found.to_tuple() if as_tuple else found
-
-    def _loss(self, logits_BC, labels):
-        """As transformers chooses it: by `problem_type`, or by the labels if it is not set."""
-        kind = self.config.problem_type
-        if kind is None and self.num_labels == 1:
-            kind = "regression"
-        elif kind is None:
-            is_class = labels.dtype in (torch.int32, torch.int64)
-            kind = f"{'single' if is_class else 'multi'}_label_classification"
-
-        if kind == "regression":
-            return functional.mse_loss(logits_BC.squeeze(), labels.squeeze())
-        if kind == "single_label_classification":
-            return functional.cross_entropy(logits_BC, labels.view(-1))
-        return functional.binary_cross_entropy_with_logits(logits_BC, labels)
 
 
 class _ClassifierOfOneLayer(nn.Module):
