@@ -226,6 +226,8 @@ def _api():
             module = ".".join(path.relative_to(package).with_suffix("").parts)
             if path.parent == folder and path.name == "__init__.py":
                 continue
+            if not path.with_name("__init__.py").exists():  # a file of an export, no module
+                continue
             module = module.removesuffix(".__init__")
             lines += [f"## `{module}`", ""]
             lines += _block(f"electra_jax.{module}", heading_level=3, show_root_toc_entry=False)
