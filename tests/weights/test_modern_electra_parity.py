@@ -273,6 +273,7 @@ def test_a_fresh_classifier_may_have_any_head_and_has_their_losses(case, head):
         said.loss.backward()
         assert (model.classifier.out_proj.weight.grad != 0).any()
         as_tuple = model(**given, labels=labels, return_dict=False)
+        assert isinstance(as_tuple, tuple)
         torch.testing.assert_close(as_tuple[:2], (said.loss, said.logits))
 
 
