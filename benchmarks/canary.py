@@ -104,7 +104,7 @@ def attention_with_dropout(device) -> list:
         return attention.blockwise(*inputs, documents_BL, words_BHLM, dropout=0.1)
 
     triton = meshes.runs_triton(device)
-    mix = fused if device.platform == "tpu" else einsum
+    mix = fused if device.platform == "tpu" and meshes.runs_mosaic(device) else einsum
     if not attention.refused("blockwise", device.platform, 128, [(2, 64)], triton=triton):
         mix = blockwise
 

@@ -105,8 +105,8 @@ ONLY_WITH = {  # path -> (why it may have no effect, whether it has one in a con
         lambda c: bool(c.init.from_ or c.init.generator_from),
     ),
     "init.longer_positions": (
-        "it needs init.from and model.positions='learned'",
-        lambda c: bool(c.init.from_) and c.model.positions == "learned",
+        "it needs init.from or init.generator_from, and model.positions='learned'",
+        lambda c: bool(c.init.from_ or c.init.generator_from) and c.model.positions == "learned",
     ),
     "model.dropout": (
         "it needs model.dropout_bits=32, since 8 bits per decision make it 0",

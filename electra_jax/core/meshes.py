@@ -125,6 +125,15 @@ def runs_triton(device: jax.Device) -> bool:
     return capability is not None and int(capability[1]) >= 8
 
 
+def runs_mosaic(device: jax.Device) -> bool:
+    """Whether our kernels for TPUs run on a device: not on TPU v2 and v3.
+
+    Mosaic, which compiles them, has no product of bfloat16 there (jax's issues 18595, 23989 and
+    24633). A device that is no TPU may interpret them.
+    """
+    return re.match(r"TPU v[23]\b", getattr(device, "device_kind", "")) is None
+
+
 def row_devices(mesh: Mesh) -> int:
     """Returns the number of parts that the rows are split into."""
     return mesh.shape["data"] * mesh.shape["fsdp"]

@@ -95,8 +95,9 @@ def loaded(folder: str, sha256: str) -> vocabulary_lib.Vocabulary:
 def _announced(plan, tasks, workers, phases):
     """Yields the sample; says when reading it begins, and when it is read and training begins.
 
-    The trainers take all lines before they begin, so both phases can be told apart. Raises
-    ValueError, one line, after the last line, if their letters would be taken away.
+    The trainers take all lines before they begin, so both phases can be told apart. After the last
+    line it warns of accents that would be taken away, and raises ValueError, one line, if letters
+    would be.
     """
     read, seen = [0.0], [[] for _ in plan.sources]
     phases.begin(
@@ -109,6 +110,8 @@ def _announced(plan, tasks, workers, phases):
     if plan.settings.strip_accents:
         for source, lines in zip(plan.sources, seen, strict=True):
             vocabulary_fit.refuse_lost_marks(source.spec, lines)
+            if warning := vocabulary_fit.lost_accents(source.spec, lines):
+                phases.tell(f"warning: {warning}")
 
     # Neither of the two libraries reports its progress.
     kind, size = planning.trained_kind(plan.settings.vocab)

@@ -17,7 +17,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from electra_jax.data import records, text, vocabulary, vocabulary_training
+from electra_jax.data import records, text, vocabulary, vocabulary_fit, vocabulary_training
 from electra_jax.host import staging
 
 if TYPE_CHECKING:  # each worker would import the parsing of configurations too
@@ -100,11 +100,14 @@ def refusal(source: text.Source, counts: Mapping[str, int]) -> ValueError:
 
 
 def check_vocabulary(settings: DataSettings) -> None:
-    """Raises ValueError, one line, if `settings.vocab` can be neither loaded nor trained."""
+    """Raises ValueError, one line, if `settings.vocab` can be neither loaded nor trained.
+
+    So it does for a file many of whose pieces no text gives with these settings.
+    """
     if settings.vocab.startswith("train:"):
         trained_kind(settings.vocab)
     else:
-        load_vocabulary(settings)
+        vocabulary_fit.refuse_unreachable(load_vocabulary(settings), settings.vocab)
 
 
 def trained_kind(vocab: str) -> tuple[str, int]:

@@ -212,7 +212,7 @@ def _build(plan, progress, watcher, make_executor):
     _make_ready(plan.folder)
     staging.fetch(plan.folder, (unit_files.UNITS,))
     tasks = planning.make_tasks(plan)
-    if line := utf8.beginnings(tasks):
+    for line in filter(None, (utf8.beginnings(tasks), text_warnings.missing_fields(tasks))):
         progress(f"warning: {line}")
 
     with progress_lines.Phases(progress) as phases:

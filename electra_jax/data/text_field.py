@@ -59,6 +59,17 @@ def columns(text_field: str, known: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(top for top in tops if top in known))
 
 
+def missing(text_field: str, records: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Those of several fields that none of the records has; empty without records."""
+    left: list[str] | None = None
+    for record in records:
+        lacks = [part for part in _parts(text_field, record) if _value(record, part) is _MISSING]
+        left = lacks if left is None else [part for part in left if part in lacks]
+        if not left:
+            break
+    return left or []
+
+
 def as_text(value: Any, where: str, options: Any, counts: collections.Counter) -> str:
     """A value as text; decodes bytes and counts invalid UTF-8. '' for null and NaN.
 

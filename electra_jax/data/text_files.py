@@ -17,10 +17,12 @@ of one line that name the file and the remedy.
 import bz2
 import codecs
 import collections
+import contextlib
 import dataclasses
 import glob
 import gzip
 import io
+import itertools
 import json
 import lzma
 import os
@@ -58,6 +60,7 @@ _LONGEST_REASON = 160  # characters of another program's message
 _COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 _ARCHIVES = (".tar", ".tgz", ".txz", ".zip", ".7z")
 _TABLES = (".csv", ".tsv")
+_MARKUP = (".xml", ".html", ".htm", ".warc")
 _UTF_32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # UTF-8 text begins with neither
 _UNREADABLE = (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error)
@@ -85,7 +88,7 @@ def matching_paths(pattern: str) -> list[str]:
 
 
 def refuse_by_ending(path: str) -> None:
-    """Raises ValueError if the ending is that of an archive of several files, or of a table."""
+    """Raises ValueError if the ending is that of an archive of several files, a table or markup."""
     if ends_in(unpacked_name(path), _ARCHIVES):
         raise ValueError(f"{path} is an archive; unpack it and give its files: text:GLOB")
     if ends_in(unpacked_name(path), _TABLES):
@@ -93,6 +96,12 @@ def refuse_by_ending(path: str) -> None:
             f"{path} is a table, and its separators and columns would be read as text; write its"
             " column of text as .jsonl or .parquet (data.text_field names it), or as .txt with a"
             " blank line between documents"
+        )
+    if ends_in(unpacked_name(path), _MARKUP):
+        raise ValueError(
+            f"{path} is markup, and its tags would be read as text; write out its text, as .txt"
+            " with a blank line between documents, or as .jsonl (WikiExtractor does so with a dump"
+            " of Wikipedia)"
         )
 
 
@@ -226,6 +235,25 @@ def why_long(kind: str) -> str:
     return f"since {_ENDS[kind]}; {SEPARATE[kind]}, or give JSON lines with one document each"
 
 
+def first_records(path: str, options: Any) -> list[dict]:
+    """The first BLOCK records of a file of JSON lines or parquet; [] of any other.
+
+    Records behind one that cannot be read are left out: whoever reads the file says why.
+    """
+    found: list[dict] = []
+    with contextlib.suppress(*_UNREADABLE):
+        if ends_in(unpacked_name(path), ".parquet"):
+            batch = next(_parquet(path).iter_batches(BLOCK), None)
+            found = [] if batch is None else batch.to_pylist()
+        elif is_json_lines(path):
+            with _opened(path) as stream:
+                lines = _records(stream, path, options, collections.Counter(), WHOLE)
+                for _, line in itertools.islice(lines, BLOCK):
+                    if isinstance(record := json.loads(line), dict):
+                        found.append(record)
+    return found
+
+
 def _records(stream, path, options, counts, part):
     """Yields (place, document) of plain text, (place, line) of JSON lines; see `_lines`."""
     lines = _lines(stream, path, options, counts, part)
@@ -301,14 +329,28 @@ def _field(path, number, line, options, counts):
     try:
         record = json.loads(line)
     except ValueError as error:
+        if number == 1 and (line.lstrip().startswith("[") or line.strip() == "{"):
+            raise _not_by_lines(path, line) from error
         raise ValueError(f"{path}, line {number}: not JSON ({error}); mend or delete it") from error
 
+    if number == 1 and isinstance(record, list) and all(isinstance(x, dict) for x in record):
+        raise _not_by_lines(path, line)
     if not isinstance(record, dict):
         raise ValueError(
             f"{path}, line {number}: {type(record).__name__}, not an object with the field"
             f" {options.text_field!r}; mend or delete it"
         )
     return text_field.of_record(record, f"{path}, line {number}", options, counts)
+
+
+def _not_by_lines(path, line):
+    """The error for a file of JSON that begins with this line and has no record on each line."""
+    is_list = line.lstrip().startswith("[")
+    what, way = ("is one list of records", "'.[]'") if is_list else ("breaks its records", ".")
+    return ValueError(
+        f"{path} {what}, and each line must be a record of its own; write them so, as jq -c {way}"
+        " does, and name that file"
+    )
 
 
 def parquet_documents(
@@ -319,18 +361,7 @@ def parquet_documents(
     They come from every K-th row group if the file has at least K of them, else from every K-th
     block of documents.
     """
-    from pyarrow import parquet  # noqa: PLC0415 - takes 0.3 s, and only parquet needs it
-
-    try:
-        if ends_in(path, _COMPRESSED):
-            with _opened(path) as stream:
-                table = parquet.ParquetFile(io.BytesIO(stream.read()))
-        else:
-            # By default the whole column of all row groups is read before its first text.
-            table = parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
-    except _UNREADABLE as error:
-        raise ValueError(f"{path} is not a parquet file: {one_line(error)}") from error
-
+    table = _parquet(path)
     if not text_field.columns(options.text_field, table.schema_arrow.names):
         raise ValueError(
             f"{path} has no column {options.text_field!r}; it has"
@@ -345,6 +376,20 @@ def parquet_documents(
 
     values = _column(table, path, options, counts, mine)
     return values if enough else striped(values, stripe, stripes)
+
+
+def _parquet(path):
+    """An open parquet file. Raises ValueError, one line, if it is none."""
+    from pyarrow import parquet  # noqa: PLC0415 - takes 0.3 s, and only parquet needs it
+
+    try:
+        if ends_in(path, _COMPRESSED):
+            with _opened(path) as stream:
+                return parquet.ParquetFile(io.BytesIO(stream.read()))
+        # By default the whole column of all row groups is read before its first text.
+        return parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
+    except _UNREADABLE as error:
+        raise ValueError(f"{path} is not a parquet file: {one_line(error)}") from error
 
 
 def _column(table, path, options, counts, groups):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Warnings about text that was cut into documents and rows otherwise than its owner meant.
 
+    tasks                 ->  missing_fields       one of several fields is in no record
     tasks, their results  ->  too_long             hardly anything ends a document
                           ->  too_short            documents are far shorter than the rows
     manifest              ->  much_held_out        far more is held out than was asked for
@@ -10,13 +11,15 @@ Each is one line with the remedy, or '' where nothing is wrong.
 """
 
 import collections
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from electra_jax.data import planning, records, text, text_files
+from electra_jax.data import planning, records, text, text_field, text_files
 
 MAX_MEAN_CHARACTERS = 5_000_000  # characters that the documents of a file may have on average
 MAX_PADDING_SHARE = 0.5  # of the places of training rows; less is no waste
+LOOKED_AT = 8  # files of a source whose first records are looked at
 MIN_ROWS = 1_000  # text of fewer is only a trial
 MIN_HELD_OUT_TOKENS = 1_000  # as above
 HARMLESS_HELD_OUT_SHARE = 0.05  # of a source's tokens; less is no loss
@@ -24,6 +27,35 @@ MIN_PAIRS_SHARE = 0.1  # of the rows that might have two segments
 # Times the share that was asked for; a few dozen documents may well come to twice of it.
 MAX_TIMES_ASKED = 3
 _FOUND = ("documents", "duplicates", "skipped_short", "empty")  # counts of documents, kept or not
+
+
+def missing_fields(tasks: Sequence[planning.UnitTask]) -> str:
+    """A warning about one of several fields with the text that no record has.
+
+    Records may lack some of them, and so may all of a source, if another one has them. The text of
+    a misspelt one would be left out without a word. Looked at are the first records of the first
+    files of each source, if all are on this machine.
+    """
+    settings = tasks[0].settings
+    elsewhere = any(isinstance(task.unit, text.FetchedUnit | text.TfdsUnit) for task in tasks)
+    if "+" not in settings.text_field or elsewhere:
+        return ""  # a single field that is missing is refused
+
+    files: dict[int, dict[str, None]] = collections.defaultdict(dict)
+    for task in tasks:
+        if isinstance(task.unit, text.FileUnit):
+            files[task.source_index][task.unit.path] = None
+    looked_at = [path for paths in files.values() for path in itertools.islice(paths, LOOKED_AT)]
+    seen = [record for path in looked_at for record in text_files.first_records(path, settings)]
+
+    missing = text_field.missing(settings.text_field, seen)
+    if not missing:
+        return ""
+    return (
+        f"none of the first {len(seen):,} records has the field {missing[0]!r} of"
+        f" data.text_field={settings.text_field!r}; if it is misspelt, set data.text_field: there"
+        f" is {', '.join(seen[0])}"
+    )
 
 
 def too_long(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, Any]]) -> str:

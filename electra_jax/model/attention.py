@@ -396,6 +396,7 @@ def refused(
     shapes: Sequence[tuple[int, int]],
     bits: int = 8,
     triton: bool = True,
+    mosaic: bool = True,
 ) -> str:
     """Returns why attention cannot be computed in this way, or '' if it can.
 
@@ -405,6 +406,7 @@ def refused(
       shapes: (heads, head size) of each network.
       bits: random bits of a decision of dropout.
       triton: whether the devices run kernels that Triton compiles (`meshes.runs_triton`).
+      mosaic: whether they run those that Mosaic compiles for TPUs (`meshes.runs_mosaic`).
     """
     of_blocks = f"needs rows of a multiple of 128 tokens, not of {length}"
     kernels = {  # way -> (its platform, why it has no kernel, or '')
@@ -420,6 +422,8 @@ def refused(
         reason = f"needs a {its_platform.upper()}, not a {platform.upper()}"
     elif way == "blockwise" and not triton:
         reason = "needs an NVIDIA GPU of compute capability 8.0 or newer"
+    elif its_platform == "tpu" and not mosaic:
+        reason = "needs a TPU v4 or newer"
     return reason
 
 

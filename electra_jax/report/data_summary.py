@@ -31,6 +31,7 @@ def text(folder: str) -> str:
         lines += [
             ("documents", _both(source.counts, "documents", "heldout_documents")),
             ("text tokens", _train_and_heldout(source.counts, "tokens")),
+            ("characters per token", _characters_per_token(source.counts)),
             ("rows", _train_and_heldout(source.counts, "rows")),
         ]
 
@@ -55,6 +56,19 @@ def _both(counts, whole, part):
 
 def _train_and_heldout(counts, name):
     return f"{counts[name]:,} for training, {counts['heldout_' + name]:,} held out"
+
+
+def _characters_per_token(counts):
+    """How well the vocabulary fits a source: the length of its tokens, and what it does not know.
+
+    The unknown characters are those of the first of each part of the text.
+    """
+    tokens = counts["tokens"] + counts["heldout_tokens"]
+    told = f"{counts['characters'] / tokens:.2f}"
+    looked_at = counts.get("looked_at", 0)  # older folders have not counted it
+    if not looked_at:
+        return told
+    return f"{told}; {counts['unknown'] / looked_at:.3%} of the characters are unknown"
 
 
 def _left_out(totals):

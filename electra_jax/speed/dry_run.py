@@ -6,6 +6,7 @@
 Prepared data is read if it exists; nothing is prepared, trained or written.
 """
 
+import collections
 import dataclasses
 import operator
 import os
@@ -16,7 +17,7 @@ import jax
 from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.core import meshes
-from electra_jax.data import downloads, planning, records, servers
+from electra_jax.data import downloads, pipeline, planning, records, servers
 from electra_jax.host import console_table, staging
 from electra_jax.model import accounting, networks
 from electra_jax.report import style
@@ -148,11 +149,12 @@ def _lines(estimate: _Estimate, is_reached: bool) -> list[tuple[str, str]]:
 def _notes(estimate: _Estimate, workdir) -> list[str]:
     """What a user should think about before the run starts."""
     line = estimate.plan.low_peak_warning(estimate.all_steps)
+    by_source = _epochs_by_source(estimate)
     return [
         *([line] if line else []),
         *_too_much_memory(estimate.plan, estimate.activations),
         *_too_full(estimate.checkpoints, estimate.checkpoint_bytes, workdir),
-        *_too_often(_epochs(estimate)),
+        *(_source_too_often(by_source) if by_source else _too_often(_epochs(estimate))),
     ]
 
 
@@ -280,7 +282,24 @@ def _describe_epochs(estimate):
         return _SPEED_UNKNOWN
     counts = dict.fromkeys(map(_training_rows, estimate.rows_by_stage))
     rows = _by_stage(f"{count:,}" for count in counts)
-    return f"{epochs:,.2f} ({rows} rows)"
+    told = f"{epochs:,.2f} ({rows} rows)"
+    # Of a mixture the sources are read more or less often than that.
+    each = ", ".join(f"{name} {times:,.2f}" for name, times in _epochs_by_source(estimate).items())
+    return f"{told}: {each}" if each else told
+
+
+def _epochs_by_source(estimate):
+    """Returns how often the run reads each of several sources, by name; {} if not known yet."""
+    if not estimate.is_prepared or not estimate.steps:
+        return {}
+    epochs: collections.Counter[str] = collections.Counter()
+    for stage, count, found in zip(estimate.plan.stages, estimate.steps, estimate.rows_by_stage):
+        sources = found.manifest.sources
+        shares = pipeline.apportion([source.weight for source in sources], pipeline.PATTERN)
+        for index, source in enumerate(sources):
+            taken = stage.batch_size * count * shares[index] / pipeline.PATTERN
+            epochs[source.name] += taken / found.rows("train", index)
+    return dict(epochs) if len(epochs) > 1 else {}
 
 
 def _epochs(estimate):
@@ -302,6 +321,18 @@ def _too_often(epochs):
     return [
         f"each text is read {epochs:,.0f} times; more text would help more than so many epochs,"
         " and schedule.steps may be lower"
+    ]
+
+
+def _source_too_often(epochs_by_source):
+    """Returns a note if there is too little text of the source that is read most often."""
+    name, epochs = max(epochs_by_source.items(), key=operator.itemgetter(1))
+    if epochs <= _MANY_EPOCHS:
+        return []
+    return [
+        f"each text of {name} is read {epochs:,.0f} times; more text of it would help more than so"
+        " many epochs, or give it a smaller share: a lower weight in data.source, or"
+        " data.mixture_alpha nearer to 1"
     ]
 
 

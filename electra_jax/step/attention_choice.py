@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses how attention is computed on the devices at hand.
 
-config, row length, platform -> 'splash', 'fused', 'blockwise' or 'einsum'
+config, row length, devices -> 'splash', 'fused', 'blockwise' or 'einsum'
 """
 
 import functools
@@ -13,15 +13,14 @@ from electra_jax.core import meshes
 from electra_jax.model import attention
 
 
-def choose(config: config_lib.Config, length: int, platform: str, triton: bool) -> str:
-    """How attention over rows of this length is computed on these devices.
+def choose(config: config_lib.Config, length: int, mesh: Mesh | None) -> str:
+    """How attention over rows of this length is computed on the devices of the mesh.
 
-    Raises ConfigError if the configuration names a way that is not possible here.
+    Without a mesh those of this machine count. Raises ConfigError if the configuration names a way
+    that is not possible there.
     """
     model = config.model
-    refused = functools.partial(
-        _kernel_refused, config, length=length, platform=platform, triton=triton
-    )
+    refused = functools.partial(_kernel_refused, config, length=length, mesh=mesh)
     if model.attention == "auto":
         long = model.attention_dropout == 0 and length >= 512
         ways = ["splash"] * long + ["fused", "blockwise", "einsum"]
@@ -39,16 +38,15 @@ def why_no_kernel(config: config_lib.Config, mesh: Mesh | None, length: int) -> 
 
     It is '' where it takes one, on CPUs, and if the configuration names the way.
     """
-    platform, triton = meshes.platform(mesh), meshes.runs_triton(meshes.first_device(mesh))
-    kernel = {"tpu": "fused", "gpu": "blockwise"}.get(platform)
+    kernel = {"tpu": "fused", "gpu": "blockwise"}.get(meshes.platform(mesh))
     if config.model.attention != "auto" or kernel is None:
         return ""
-    if choose(config, length, platform, triton) != "einsum":
+    if choose(config, length, mesh) != "einsum":
         return ""
-    return f"{kernel} {_kernel_refused(config, kernel, length, platform, triton)}"
+    return f"{kernel} {_kernel_refused(config, kernel, length, mesh)}"
 
 
-def _kernel_refused(config, way, length, platform, triton):
+def _kernel_refused(config, way, length, mesh):
     """Why the networks that the objective reads cannot compute attention in this way, or ''."""
     model = config.model
     networks = [model.discriminator]
@@ -56,4 +54,13 @@ def _kernel_refused(config, way, length, platform, triton):
         networks = [model.generator, model.discriminator]
 
     shapes = [(network.heads, network.width // network.heads) for network in networks]
-    return attention.refused(way, platform, length, shapes, model.dropout_bits, triton)
+    device = meshes.first_device(mesh)
+    return attention.refused(
+        way,
+        meshes.platform(mesh),
+        length,
+        shapes,
+        model.dropout_bits,
+        triton=meshes.runs_triton(device),
+        mosaic=meshes.runs_mosaic(device),
+    )

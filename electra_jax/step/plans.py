@@ -297,7 +297,7 @@ def networks_config(
     triton = meshes.runs_triton(meshes.first_device(mesh))
     in_kernel = triton and model.residual_norm == "auto"
     shared |= encoder.forms_on(platform, model.scan, split, in_kernel)
-    shared["attention"] = attention_choice.choose(config, length, platform, triton)
+    shared["attention"] = attention_choice.choose(config, length, mesh)
 
     def shape(network):
         return encoder.EncoderConfig(**shared | dataclasses.asdict(network))

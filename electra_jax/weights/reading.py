@@ -22,7 +22,7 @@ from jax import numpy as jnp
 
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary as vocabulary_lib
-from electra_jax.host import staging
+from electra_jax.host import cluster, staging
 from electra_jax.model import encoder, networks
 from electra_jax.weights import (
     encoding,
@@ -75,6 +75,8 @@ def open(
     if prefix := tensorflow_bundle.prefix_of(path):
         return _called(reading_foreign.of_google(prefix), path)
 
+    if why := reading_foreign.why_no_network(path):
+        raise config_lib.ConfigError(why)
     if not os.path.exists(path):
         raise config_lib.ConfigError(
             f"there is no workdir or folder of weights {path}{hub.meant(path)}"
@@ -102,10 +104,19 @@ def vocabulary_of_hugging_face(path: str) -> vocabulary_lib.Vocabulary | None:
 
     No weights are read. Raises ConfigError.
     """
+    found = pair_of_hugging_face(path)
+    return None if found is None else found.vocabulary
+
+
+def pair_of_hugging_face(path: str) -> reading_foreign.Pair | None:
+    """Returns what is in Hugging Face's folders, but for the weights; None if these are none.
+
+    Raises ConfigError.
+    """
     if hub.is_address(path):
         path = hub.folder(path)
     folders = reading_foreign.hugging_face_folders(path)
-    return reading_foreign.pair(path, folders).vocabulary if folders else None
+    return reading_foreign.pair(path, folders) if folders else None
 
 
 def shape(path: str) -> networks.NetworksConfig:
@@ -130,6 +141,8 @@ def load_encoder(
 
     The path is one that `open` reads.
     """
+    dtype = _dtype(dtype)
+    cluster.check_chips_are_free()
     found = open(path)
     name = network or found.main()
     if found.role(name) is None:
@@ -152,6 +165,19 @@ def load_encoder(
         return encoding.encode(config, params, ids_BL, mask_BL, types_BL)
 
     return apply, one.params, tokenizer(found)
+
+
+def _dtype(given):
+    """The name of a dtype to compute in. Raises ConfigError for what is none."""
+    try:
+        found = jnp.dtype(given)
+    except TypeError:
+        found = None
+    if found is None or not jnp.issubdtype(found, jnp.floating):
+        raise config_lib.ConfigError(
+            f"dtype={given!r} cannot be computed in; use float32 or bfloat16"
+        )
+    return found.name
 
 
 def tokenizer(found: trained_weights.Weights) -> encoding.Tokenizer:

@@ -52,6 +52,17 @@ def _has_network(folder):
     return "model_type" in json_files.read(os.path.join(folder, "config.json"))
 
 
+def why_no_network(path: str) -> str:
+    """What the config.json of an old folder of Hugging Face lacks, in one line; '' of any other."""
+    about = json_files.read(os.path.join(path, "config.json"))
+    if "hidden_size" not in about or "model_type" in about:
+        return ""
+    return (
+        f'{path}/config.json names no model_type; add "model_type": "bert", or "electra" if it is'
+        " one"
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Pair:
     """One network in Hugging Face's folders, or a discriminator and its generator."""
@@ -61,6 +72,11 @@ class Pair:
     generator: str | None  # folder
     vocabulary: vocabulary_lib.Vocabulary
     shape: networks.NetworksConfig  # of both in our terms, with shared tables
+
+    def roles(self) -> dict[str, str]:
+        """What each network's head does here, as `trained_weights.Weights.role` has it."""
+        folders = {"discriminator": self.main, "generator": self.generator}
+        return {name: _role_here(self.shapes[at]) for name, at in folders.items() if at is not None}
 
 
 def pair(path: str, folders: list[str]) -> Pair:
@@ -192,7 +208,7 @@ def _read_network(folder, shape, network, config, vocabulary) -> dict[str, Any]:
       network: 'discriminator' or 'generator', the place that it gets here.
       config: the shapes of our networks.
     """
-    role = "encodes" if shape.role in hugging_face.TASK_ROLES else shape.role
+    role = _role_here(shape)
     init = {
         ("discriminator", "judges"): networks.init_discriminator,
         ("discriminator", "encodes"): networks.init_discriminator,
@@ -223,6 +239,11 @@ def _read_network(folder, shape, network, config, vocabulary) -> dict[str, Any]:
         found[path] = np.zeros((config.padded_vocab_size, *rows.shape[1:]), np.float32)
         found[path][: vocabulary.size] = rows
     return trees.nested(found)
+
+
+def _role_here(shape):
+    """What a network's head does here, where that of a task is left out."""
+    return "encodes" if shape.role in hugging_face.TASK_ROLES else shape.role
 
 
 def of_google(prefix: str) -> trained_weights.Weights:

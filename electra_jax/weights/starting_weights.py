@@ -32,6 +32,7 @@ from electra_jax.weights import (
     checkpoint,
     hub,
     reading,
+    reading_foreign,
     reading_workdir,
     resizing,
     trained_weights,
@@ -134,6 +135,8 @@ def check_paths(init: config_lib.Init) -> None:
         if not _is_folder(path):
             raise _nothing_there(setting, path)
         _refuse_tuned(setting, path)
+        if why := reading_foreign.why_no_network(path):
+            raise config_lib.ConfigError(f"{setting}: {why}")
         if os.path.exists(os.path.join(path, saved_config.NAME)):
             raise config_lib.ConfigError(
                 f"{setting}={path!r} is a workdir without a checkpoint; train it first, or name"

@@ -85,15 +85,16 @@ def check_shapes(config: config_lib.Config) -> None:
     """Raises ConfigError if the encoders that `init` names have other shapes than this run's.
 
     `state` refuses them too, but only when the vocabulary is known, for which text may have been
-    prepared for hours. Of a checkpoint only the metadata are read; one of which they cannot be read
-    is left to `state`, and so is a generator that no run of this package made.
+    prepared for hours. Of a checkpoint only the metadata are read, of Hugging Face's folders the
+    config.json. A checkpoint of which they cannot be read is left to `state`, and so is a generator
+    of an export or of Google's.
     """
     init, ours = config.init, _any_vocabulary(config)
     leaves = _leaves(ours)
     has_generator = config.objective.name not in (*config_lib.WITHOUT_GENERATOR, "electric")
 
     if init.from_:
-        named, (shape, theirs) = f"init.from={init.from_!r}", _ahead("init.from", init.from_)
+        named, (shape, theirs, _) = f"init.from={init.from_!r}", _ahead("init.from", init.from_)
         if shape is not None:
             found, fresh = _main_shapes(shape), _main_shapes(ours)
             for path in fresh:
@@ -107,7 +108,8 @@ def check_shapes(config: config_lib.Config) -> None:
 
     if init.generator_from and has_generator:
         named = f"init.generator_from={init.generator_from!r}"
-        _, theirs = _ahead("init.generator_from", init.generator_from)
+        _, theirs, roles = _ahead("init.generator_from", init.generator_from)
+        _check_predicts(named, roles)
         prefix = "generator/" if theirs and _has(theirs, "generator/") else "discriminator/"
         # One without an encoder of its own is refused with other words.
         if theirs and _has(theirs, f"{prefix}encoder/"):
@@ -132,20 +134,33 @@ def _warn_of_other_attention(named, theirs, ours):
 
 
 def _ahead(setting, path):
-    """(the shapes of the networks at a path or None, their arrays without content by path).
+    """(the shapes of the networks at a path or None, arrays without content by path, roles).
 
-    The arrays are {} for weights that no run of this package made.
+    The arrays are {} for exports and Google's checkpoints. Those of Hugging Face's folders are
+    without tables, and their heads may be others: what each does is its role, {} elsewhere.
     """
     path = staging.copied(path, setting, config_lib.ConfigError)
     if reading.is_foreign(path):
-        return (reading.shape(path) if setting == "init.from" else None), {}
+        pair = reading.pair_of_hugging_face(path)
+        if pair is None:
+            return (reading.shape(path) if setting == "init.from" else None), {}, {}
+        roles, leaves = pair.roles(), _leaves(pair.shape)
+        return pair.shape, {n: x for n, x in leaves.items() if n.partition("/")[0] in roles}, roles
 
     for about in starting_weights.newest_metadata(path):
         trained = config_lib.parse_saved(about["config"])
         shape = _any_vocabulary(trained)
         held = {name.partition("/")[2] for name in about["digest"]}
-        return shape, {name: x for name, x in _leaves(shape).items() if name in held}
-    return None, {}
+        return shape, {name: x for name, x in _leaves(shape).items() if name in held}, {}
+    return None, {}, {}
+
+
+def _check_predicts(named, roles):
+    """Raises ConfigError if Hugging Face's config.json says that no network predicts tokens."""
+    network = "generator" if "generator" in roles else "discriminator"
+    if roles and roles[network] != "predicts":
+        kind = "detects replaced tokens" if roles[network] == "judges" else None
+        raise _no_generator(named, f"{network}/", kind)
 
 
 def _leaves(shape):
@@ -343,12 +358,7 @@ def _generator(run, source, fresh):
     prefix = "generator/" if _has(source.params, "generator/") else "discriminator/"
     kind = _head_kind(source.params, prefix)
     if kind != "predicts tokens":
-        network = "generator" if prefix == "generator/" else "only network"
-        raise config_lib.ConfigError(
-            f"{source.named} has no generator to take: its {network}"
-            f" {kind or 'has no head'}; take a run with a generator that predicts masked tokens, or"
-            " one of objective.name='masked_lm'"
-        )
+        raise _no_generator(source.named, prefix, kind)
 
     own = {
         path.removeprefix(prefix): x for path, x in source.params.items() if path.startswith(prefix)
@@ -379,6 +389,22 @@ def _generator(run, source, fresh):
         _check_generator(source.named, path.removeprefix("generator/"), found.get(path), fresh)
     logging.info("the generator is that of %s", source.named)
     return {path: found[path] for path in needed}
+
+
+def _no_generator(named, prefix, kind):
+    """The error for weights without a network that predicts tokens.
+
+    Args:
+      named: what messages call the weights.
+      prefix: how the paths of the network begin that would be the generator.
+      kind: what its head does, as `_HEADS` says; None without a head.
+    """
+    network = "generator" if prefix == "generator/" else "only network"
+    return config_lib.ConfigError(
+        f"{named} has no generator to take: its {network} {kind or 'has no head'}; take a run with"
+        " a generator that predicts masked tokens, one of objective.name='masked_lm', or a folder"
+        " whose config.json names such a class (BertForMaskedLM)"
+    )
 
 
 def _check_generator(named, path, theirs, fresh):

@@ -501,6 +501,18 @@ def test_sources_get_their_weights(tmp_path, vocab):
     assert said.count("of the training rows; an epoch reads each of its rows 1 times") == 2
 
 
+def test_the_summary_says_of_each_source_how_well_the_vocabulary_fits_it(tmp_path, vocab):
+    (tmp_path / "1.txt").write_text("\n\n".join(["the cat", "a dog sees", "the old house"] * 5))
+    (tmp_path / "2.txt").write_text("\n\n".join(["the kat", "a dog sees", "the old huus"] * 5))
+    source = f"text:{tmp_path}/1.txt; text:{tmp_path}/2.txt"
+    opened = prepare(settings_for(tmp_path, vocab, source=source), tmp_path / "data")
+    # 8 tokens for 30 and 29 characters with their blanks; of 24 without them 7 are unknown.
+    assert re.findall("characters per token +(.*)", data_summary.text(opened.directory)) == [
+        "3.75; 0.000% of the characters are unknown",
+        "3.62; 29.167% of the characters are unknown",
+    ]
+
+
 def test_rows_in_a_folder_that_cannot_be_written_are_not_streamed(tmp_path, vocab, monkeypatch):
     """What streaming adds to them has no place; reading them as they are needs none."""
     (tmp_path / "1.txt").write_text("the cat\n\na dog\n\na river\n" * 9)

@@ -161,6 +161,9 @@ def test_a_line_of_megabytes_is_one_line(tmp_path):
         ('{"text": "a"}\n{"text": \n', "a.jsonl, line 2: not JSON"),
         ('{"body": "a"}\n', "no field 'text' .there is: body.; set data.text_field"),
         ('{"text": 3}\n', "line 1, field 'text' is int, not text; set data.text_field"),
+        ('[{"text": "a"}, {"text": "b"}]', "a.jsonl is one list of records, .* as jq -c '[.]..' "),
+        ('[\n  {"text": "a"},\n  {"text": "b"}\n]\n', "a.jsonl is one list of records, "),
+        ('{\n  "text": "a"\n}\n', "a.jsonl breaks its records, .* as jq -c [.] does"),
     ],
 )
 def test_bad_json_lines_are_named(content, message, tmp_path):
@@ -394,4 +397,11 @@ def test_clients_of_google_are_no_part_of_the_builtin_text(tmp_path, monkeypatch
 def test_a_table_is_refused_and_told_how_it_can_be_read(tmp_path, name):
     (tmp_path / name).write_text("pmid,abstract\n1,a text\n")
     with pytest.raises(ValueError, match=r"is a table, .*\.jsonl or \.parquet \(data.text_field"):
+        text.units(*text.parse(f"text:{tmp_path}/*"))
+
+
+@pytest.mark.parametrize("name", ["dawiki-pages-articles.xml.bz2", "page.HTML", "crawl.warc.gz"])
+def test_markup_is_refused_since_its_tags_would_be_trained_on(tmp_path, name):
+    (tmp_path / name).write_text("<page><title>Faroe</title></page>\n")
+    with pytest.raises(ValueError, match=rf"{name} is markup, .* as \.jsonl \(WikiExtractor does"):
         text.units(*text.parse(f"text:{tmp_path}/*"))

@@ -8,7 +8,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from electra_jax.data import text
+from electra_jax.data import planning, preparation, text, text_warnings
+from support.corpus import text_settings
 
 RECORD = {
     "title": "The cat",
@@ -65,3 +66,42 @@ def test_what_is_no_text_is_refused(file, field, message):
     with pytest.raises(ValueError, match=message) as error:
         read(file, field)
     assert str(file) in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "missing"),
+    [("title+abstract", ""), ("title+abstrakt", "abstrakt"), ("titel+abstract", "titel")],
+)
+def test_one_of_several_fields_that_no_record_has_is_named(file, field, missing):
+    settings = text_settings(f"text:{file}", "train:sentencepiece:64", 16, text_field=field)
+    tasks = planning.make_tasks(planning.make_plan(settings, str(file.parent)))
+    said = text_warnings.missing_fields(tasks)
+    if not missing:
+        assert not said
+        return
+    assert f"none of the first 1 records has the field {missing!r} of data.text_field=" in said
+    assert "there is title, abstract, meta, " in said
+
+
+def test_a_field_that_some_records_have_is_not_misspelt(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"title": "One"}\nbroken\n')  # the rest is not looked at
+    (tmp_path / "b.jsonl").write_text('{"title": "Two", "abstract": null}\n')
+    (tmp_path / "c.txt").write_text("plain text\n")
+    a, b, c = (f"text:{tmp_path}/{name}.*" for name in "abc")
+    said = {a: True, b: False, c: False, f"{a};{c}": True, f"{a};{b}": False}
+    for source, is_said in said.items():
+        settings = text_settings(source, "train:sentencepiece:64", 16, text_field="title+abstract")
+        tasks = planning.make_tasks(planning.make_plan(settings, str(tmp_path)))
+        assert bool(text_warnings.missing_fields(tasks)) == is_said, source
+
+
+def test_a_misspelt_field_is_told_before_text_is_prepared(tmp_path):
+    records = ({"title": "The cat", "abstract": f"It sat on mat {n}."} for n in range(60))
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    settings = text_settings(
+        f"text:{tmp_path}/a.jsonl", "train:wordpiece:64", 16, workers=1, text_field="titel+abstract"
+    )
+    told = []
+    preparation.prepare(settings, str(tmp_path / "data"), told.append)
+    (place,) = (n for n, line in enumerate(told) if "has the field 'titel' of" in line)
+    assert told[place].startswith("warning: ") and place < len(told) - 1

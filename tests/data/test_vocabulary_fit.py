@@ -9,6 +9,7 @@ import pytest
 
 from electra_jax.data import (
     folder_vocabulary,
+    planning,
     preparation,
     records,
     vocabulary,
@@ -45,6 +46,44 @@ def test_accents_that_bert_strips_too_may_go():
     vocabulary_fit.refuse_lost_marks("text:x", ["a" * 1000, "が"])  # one in a thousand
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Áin rennur í sjóinn og björninn sefur á ísnum", "á becomes a, í becomes i, ó becomes o"),
+        ("Så går båden på åen, og alle står på broen", "å becomes a"),
+        ("Sa\u030a ga\u030ar ba\u030aden pa\u030a", "å becomes a"),  # decomposed
+    ],
+)
+def test_accents_that_go_are_told_where_they_are_many(text, shown):
+    told = vocabulary_fit.lost_accents("text:x", [text, "and English"])
+    assert f"of the characters of text:x ({shown}" in told
+    assert told.endswith("where they tell words apart, set data.strip_accents=False")
+
+
+def test_accents_of_foreign_words_and_marks_that_readers_leave_out_are_not_told():
+    english = "A naïve café owner had a résumé. " + "Nobody in the town had asked for it. " * 50
+    assert vocabulary_fit.lost_accents("text:x", [english]) == ""
+    # Letters that stay, and scripts whose marks are of another kind.
+    others = "søer og æbler, weiß, łodka, أهلاً وسهلاً, שָׁלוֹם, 한국어, 中文, が, ทั้ง, ☃️"
+    assert vocabulary_fit.lost_accents("text:x", [others]) == ""
+    assert vocabulary_fit.lost_accents("text:x", []) == ""
+
+
+def test_accents_that_go_are_told_before_a_vocabulary_is_trained(tmp_path):
+    write_corpus(tmp_path / "en.txt", 40)
+    (tmp_path / "da.txt").write_text("".join(f"båden går på åen {n}\n\n" for n in range(40)))
+    source = f"text:{tmp_path}/en.txt; text:{tmp_path}/da.txt"
+    for strip, count in ((True, 1), (False, 0)):
+        lines = []
+        settings = text_settings(
+            source, "train:sentencepiece:64", 16, workers=1, strip_accents=strip
+        )
+        preparation.prepare(settings, str(tmp_path / "data"), lines.append)
+        found = [line for line in lines if "takes the accents of" in line]
+        assert len(found) == count
+        assert not found or found[0].startswith("warning: ") and "/da.txt (å becomes a)" in found[0]
+
+
 def test_the_default_refuses_thai_before_a_vocabulary_is_trained(tmp_path):
     write_corpus(tmp_path / "en.txt", 40)
     (tmp_path / "th.txt").write_text("".join(f"{THAI} {n}\n\n" for n in range(40)))
@@ -71,6 +110,8 @@ def test_pieces_that_no_text_produces_are_refused(tmp_path):
     ):
         vocabulary_fit.refuse_unreachable(vocabulary.load(cased), "x")
     vocabulary_fit.refuse_unreachable(vocabulary.load(cased, lower_case=False), "x")
+    with pytest.raises(ValueError, match="never occur with data.lower_case=True"):
+        planning.check_vocabulary(text_settings("builtin", cased, 16))  # as --dry_run does
 
     accents = vocab_file(tmp_path / "accents.txt", "für", "##é", "und")
     with pytest.raises(ValueError, match="67% of the pieces .* data.strip_accents=False"):

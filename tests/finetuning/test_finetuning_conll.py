@@ -149,3 +149,58 @@ def test_words_to_score_have_tags_that_the_metrics_can_read(tmp_path, content, m
     (tmp_path / "new.txt").write_text(content)
     with pytest.raises(ValueError, match=message):
         new_files.read_labelled(task, str(tmp_path / "new.txt"), examples.Report())
+
+
+CONLL_U = """\
+# sent_id = 1
+# text = Er ist im Haus.
+1 Er er PRON PPER _ 4 nsubj _ _
+2 ist sein AUX VAFIN _ 4 cop _ _
+3-4 im _ _ _ _ _ _ _ _
+3 in in ADP APPR _ 5 case _ _
+4 dem der DET ART _ 5 det _ _
+5 Haus Haus NOUN NN _ 0 root _ SpaceAfter=No
+5.1 ist sein AUX _ _ _ _ 5:cop _
+6 . . PUNCT $. _ 5 punct _ _
+"""
+
+
+def write_conll_u(path, text=CONLL_U):
+    lines = (line if line.startswith("#") else "\t".join(line.split()) for line in text.split("\n"))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_lines_of_conll_u_that_are_no_words_of_their_sentence_are_skipped(tmp_path):
+    """Else a word with the tag `_` would stand beside the two words that it is made of."""
+    write_conll_u(tmp_path / "a.conllu")
+    data = read_custom(
+        tmp_path, kind="tagging", train="a.conllu", dev="a.conllu", text=1, label=3,
+        metrics="token_accuracy",
+    )  # fmt: skip
+    words, tags = "Er ist in dem Haus .".split(), "PRON AUX ADP DET NOUN PUNCT".split()
+    assert [(e.words, e.tags) for e in data.train.examples] == [(tuple(words), tuple(tags))]
+    assert data.task.labels == ("ADP", "AUX", "DET", "NOUN", "PRON", "PUNCT")
+    reported = data.report.counts
+    assert reported["custom train", "lines for several words skipped, whose own lines follow"] == 1
+    assert reported["custom train", "lines for words that are not written skipped"] == 1
+
+    task = custom.task(dict(kind="tagging", train="a.conllu", text=1, label=3))
+    new = new_files.read_new(task, str(tmp_path / "a.conllu"), examples.Report())
+    assert [example.words for example in new.examples] == [tuple(words)]
+
+
+@pytest.mark.parametrize("columns", [{}, {"label": 3}, {"text": 1, "label": 0}])
+def test_the_numbers_of_conll_u_are_neither_words_nor_tags(tmp_path, columns):
+    write_conll_u(tmp_path / "a.conllu")
+    message = r"a.conllu:3: column 0 of CoNLL-U numbers the words; set custom.text=1, and custom.la"
+    with pytest.raises(ValueError, match=message):
+        read_custom(tmp_path, kind="tagging", train="a.conllu", dev="a.conllu", **columns)
+
+
+def test_other_tables_of_ten_columns_are_read_as_they_are(tmp_path):
+    """In one that numbers sentence and word as 1-1, 1-2 each line is a word."""
+    write_conll_u(tmp_path / "a.tsv", "\n".join(f"1-{n} w{n} _ _ _ _ _ _ _ O" for n in (1, 2)))
+    write_conll_u(tmp_path / "b.tsv", "\n".join(f"{n} a _ _ _ _ _ _ _ O" for n in ("3-4", "x")))
+    for name, words in (("a.tsv", ("w1", "w2")), ("b.tsv", ("a", "a"))):
+        data = read_custom(tmp_path, kind="tagging", train=name, dev=name, text=1)
+        assert [example.words for example in data.train.examples] == [words]

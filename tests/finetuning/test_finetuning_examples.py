@@ -249,6 +249,15 @@ def test_squad_of_both_versions(tmp_path):
         read("squad", tmp_path)
 
 
+def test_questions_of_ones_own_without_an_answer_are_allowed_by_a_setting(tmp_path):
+    write_squad(tmp_path / "a.json", qa("1", [("Ann", 0)]), qa("2", [], is_impossible=True))
+    settings = dict(kind="span", train="a.json", dev="a.json")
+    with pytest.raises(ValueError, match="without an answer; .* with custom.impossible=True$"):
+        read_custom(tmp_path, impossible=False, **settings)
+    found = read_custom(tmp_path, impossible=True, **settings).train.examples
+    assert [one.impossible for one in found] == [False, True]
+
+
 def test_an_answer_beside_its_place_is_found_and_a_missing_one_counted(tmp_path):
     write_squad(tmp_path / "train-v1.1.json", qa("1", [("Ann", 19)]), qa("2", [("Eve", 0)]))
     write_squad(tmp_path / "dev-v1.1.json", qa("1", [("Ann", 0)]))
@@ -674,6 +683,9 @@ def test_files_of_a_task_of_ones_own_are_found_where_the_command_runs(tmp_path, 
     for name in ("train", "dev"):
         (tmp_path / f"{name}.csv").write_text("text,label\nwe,x\nyou,y\n")
     assert len(reading.read(custom.task(settings), "tfds").train.examples) == 2
+    settings |= dict(train="train.csv;more.csv")
+    with pytest.raises(ValueError, match="this folder holds no more.csv for train; correct custom"):
+        reading.read(custom.task(settings), "tfds")
     with pytest.raises(ValueError, match="task ner is not in TFDS; give a folder"):
         reading.read(built_in.named("ner"), "tfds")
 

@@ -312,6 +312,18 @@ def test_triton_is_for_gpus_of_nvidia_that_are_not_old(device, runs):
     assert meshes.runs_triton(types.SimpleNamespace(**device)) == runs
 
 
+@pytest.mark.parametrize(
+    ("device", "runs"),
+    [
+        *[(dict(device_kind="TPU v2"), False), (dict(device_kind="TPU v3"), False)],
+        *[(dict(device_kind="TPU v4"), True), (dict(device_kind="TPU v5 lite"), True)],
+        *[(dict(device_kind="TPU v6 lite"), True), (dict(device_kind="cpu"), True), ({}, True)],
+    ],
+)
+def test_mosaic_is_for_tpus_that_are_not_old(device, runs):
+    assert meshes.runs_mosaic(types.SimpleNamespace(**device)) == runs
+
+
 def test_without_triton_or_if_asked_a_gpu_gets_plain_attention_and_norms(monkeypatch):
     assert settled("gpu", monkeypatch, **HEADS_OF_16) == "blockwise"
     assert not residual_norm.refused(512)
@@ -327,6 +339,7 @@ def asked(device, monkeypatch, **overrides):
     """A run on a device: its configuration, rows of 512 without attention dropout."""
     monkeypatch.setattr(meshes, "platform", lambda mesh: device.removeprefix("old "))
     monkeypatch.setattr(meshes, "runs_triton", lambda _: device == "gpu")
+    monkeypatch.setattr(meshes, "runs_mosaic", lambda _: device != "old tpu")
     long = dict(data__sequence_length=512, model__max_positions=512, model__attention_dropout=0.0)
     return config_lib.parse(corpus.small_run("builtin", "", **long | overrides))
 
@@ -351,6 +364,8 @@ LONGER = dict(data__sequence_length=2048, model__max_positions=2048)
         ("tpu", LONGER | dict(model__attention_dropout=0.1), "einsum"),
         ("tpu", LONGER, "splash"),
         ("tpu", dict(model__attention="einsum"), "einsum"),
+        ("old tpu", {}, "einsum"),
+        ("old tpu", dict(model__attention_dropout=0.1), "einsum"),
         ("tpu", dict(model__attention="splash", data__sequence_length=128), "splash"),
         ("gpu", HEADS_OF_16, "blockwise"),
         ("gpu", HEADS_OF_16 | dict(model__attention_dropout=0.1), "blockwise"),
@@ -386,6 +401,7 @@ def test_auto_is_a_kernel_where_there_is_one(platform, overrides, way, monkeypat
             dict(data__sequence_length=500),
             "fused needs rows of a multiple of 128 tokens, at most 512, not of 500",
         ),
+        ("old tpu", {}, "fused needs a TPU v4 or newer"),
         ("tpu", {}, ""),
         ("gpu", HEADS_OF_16, ""),
         ("gpu", dict(model__attention="einsum"), ""),  # as was asked for
@@ -465,6 +481,11 @@ def test_a_run_says_why_an_accelerator_gets_no_kernel(platform, overrides, reaso
             "tpu",
             dict(model__attention="blockwise"),
             "'blockwise' needs a GPU, not a TPU; try model.att",
+        ),
+        (
+            "old tpu",
+            dict(model__attention="splash"),
+            "model.attention='splash' needs a TPU v4 or newer; try model.attention=einsum",
         ),
         (
             "old gpu",

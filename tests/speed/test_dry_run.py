@@ -13,6 +13,7 @@ import pytest
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.core import meshes, sharding
+from electra_jax.data import records
 from electra_jax.model import accounting
 from electra_jax.objectives import vocabulary_softmax
 from electra_jax.speed import disk, dry_run, memory, synthetic
@@ -206,6 +207,26 @@ def test_text_that_is_read_too_often_is_noted(epochs, said):
     notes = dry_run._too_often(epochs)
     assert len(notes) == said
     assert not said or notes[0].startswith("each text is read 12,619 times; more text would help")
+
+
+def test_the_epochs_of_a_mixture_are_told_for_each_source(tmp_path):
+    """A small source with a large weight is read far more often than the rows on the whole."""
+    large = write_corpus(tmp_path / "large.txt")
+    small = write_corpus(tmp_path / "small.txt", documents=30, seed=1)
+    data = str(tmp_path / "data")
+    tree = small_run(f"text:{large}@1; text:{small}@3", data, schedule__steps=10_000)
+    config = config_lib.parse(tree)
+    run_data.prepare(config, str(tmp_path))
+
+    told = dry_run.text(config, str(tmp_path))
+    found = re.search(r"epochs over the data +([\d.]+) \([\d,]+ rows\): (.*)", told)
+    (opened,) = (records.open(str(path)) for path in (tmp_path / "data").iterdir())
+    rows = [opened.rows("train", index) for index in (0, 1)]
+    expected = [80_000 * share / count for share, count in zip((0.25, 0.75), rows)]
+    assert found[2] == f"large {expected[0]:,.2f}, small {expected[1]:,.2f}"
+    assert float(found[1]) == pytest.approx(80_000 / sum(rows), abs=0.01)
+    assert float(found[1]) < 100 < expected[1]
+    assert f"each text of small is read {expected[1]:,.0f} times; more text of it would" in told
 
 
 def test_a_state_and_activations_beyond_the_memory_are_noted():

@@ -303,7 +303,12 @@ def test_a_setting_that_needs_another_one_is_named_without_it(path, value, partn
 def test_rotary_positions_are_not_made_longer():
     given = {"init.from": "runs/a", "init.longer_positions": "fresh"}
     (line,) = config_lib.unread(_base_with(given | {"model.positions": "rotary"}))
-    assert "needs init.from and model.positions='learned'" in line
+    assert "needs init.from or init.generator_from, and model.positions='learned'" in line
+    assert config_lib.unread(_base_with(given)) == []
+
+
+def test_the_positions_of_a_generator_that_is_taken_are_made_longer_too():
+    given = {"init.generator_from": "runs/a", "init.longer_positions": "interpolated"}
     assert config_lib.unread(_base_with(given)) == []
 
 

@@ -207,6 +207,49 @@ def test_a_generator_may_begin_as_the_lowest_layers_of_bert(tmp_path):
     np.testing.assert_array_equal(found["generator/encoder/feed_forward/in/kernel"], [wide.T])
 
 
+NARROW = SHAPE | dict(width=4)
+
+
+@pytest.mark.parametrize(
+    ("form", "generator", "settings", "message"),
+    [
+        (
+            "with all heads", NARROW, {"init__generator_from": "bert"},
+            "has no generator of this shape: generator/encoder/.* give model.generator the shapes",
+        ),
+        (
+            "no class", SHAPE, {"init__generator_from": "bert"},
+            "no generator to take: its only network has no head; .* such a class .BertForMaskedLM",
+        ),
+        (
+            "the encoder alone", NARROW, {"init__missing_generator": "discriminator"},
+            "init.missing_generator='discriminator': .* give model.generator the discriminator's",
+        ),
+        ("with all heads", SHAPE, {"init__generator_from": "bert"}, ""),
+        (
+            "with all heads", SHAPE | dict(layers=1),
+            {"init__missing_generator": "discriminator"}, "",
+        ),
+    ],
+)  # fmt: skip
+def test_a_generator_that_does_not_fit_is_refused_before_text_is_prepared(
+    tmp_path, form, generator, settings, message
+):
+    folder = write(tmp_path / "bert", form)
+    tree = small_run(
+        workdirs.NO_SOURCE, "", model__embedding_size=8, model__max_positions=16,
+        data__sequence_length=16, model__discriminator=SHAPE, model__generator=generator,
+        **settings | {name: folder for name, value in settings.items() if value == "bert"},
+    )  # fmt: skip
+    tree.init["from"] = folder
+    config = config_lib.parse(tree)
+    if not message:
+        warm_start.check_shapes(config)
+        return
+    with pytest.raises(config_lib.ConfigError, match=message):
+        warm_start.check_shapes(config)
+
+
 def test_bert_is_converted_and_loaded_as_an_encoder(tmp_path):
     folder = write(tmp_path / "bert")
     recipe = workdirs.recipe()
@@ -237,6 +280,20 @@ def test_a_bert_that_we_do_not_have_is_refused(tmp_path, change, message):
     folder = write(tmp_path / "bert", **change)
     with pytest.raises(config_lib.ConfigError, match=message):
         reading.open(folder)
+
+
+def test_a_config_without_a_model_type_is_told_what_it_lacks(tmp_path):
+    """As the first files had it; it was taken for a workdir that is to be trained first."""
+    folder = write(tmp_path / "bert")
+    old = {name: value for name, value in CONFIG.items() if name != "model_type"}
+    (tmp_path / "bert" / "config.json").write_text(json.dumps(old))
+    init = workdirs.recipe(init__from=folder).init
+    for refuse in (reading.open, lambda _: starting_weights.check_paths(init)):
+        with pytest.raises(
+            config_lib.ConfigError,
+            match='config.json names no model_type; add "model_type": "bert"',
+        ):
+            refuse(folder)
 
 
 def test_a_config_of_the_first_files_means_the_epsilon_of_transformers():

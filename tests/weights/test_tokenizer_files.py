@@ -176,6 +176,18 @@ def test_without_settings_a_vocab_txt_is_uncased(tmp_path):
     assert tokenizer_files.read(str(tmp_path)).sha256 == words.sha256
 
 
+@pytest.mark.parametrize("settings", [None, {"model_max_length": 512}])
+def test_without_settings_pieces_with_capitals_tell_a_cased_vocab_txt(tmp_path, settings):
+    """The folders of many models for a domain are vocab.txt, config.json and weights alone."""
+    pieces = "[PAD] [unused1] [UNK] [CLS] [SEP] [MASK] the Aspirin é ##s".split()
+    data = "".join(f"{piece}\n" for piece in pieces).encode()
+    words = vocabulary.Vocabulary("wordpiece", data, False, False)
+    (tmp_path / "vocab.txt").write_bytes(data)
+    if settings:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert tokenizer_files.read(str(tmp_path)).sha256 == words.sha256
+
+
 def test_a_strangers_tokenizer_json_gives_its_own_ids(tmp_path):
     words = made("tokenizer_json")
     tokenizer_files.fast(words).save(str(tmp_path / "tokenizer.json"))

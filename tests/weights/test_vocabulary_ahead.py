@@ -47,6 +47,12 @@ def test_the_file_of_the_weights_is_taken_as_they_were_trained(cased):
     check(cased, cased / "vocab.txt", data__lower_case=False, data__strip_accents=False)
 
 
+def test_a_cased_vocabulary_of_a_folder_without_settings_is_read_as_cased(cased):
+    """It was called uncased, and as an uncased one it was refused."""
+    (cased / "tokenizer_config.json").unlink()
+    check(cased, cased / "vocab.txt", data__lower_case=False, data__strip_accents=False)
+
+
 @pytest.mark.parametrize(
     ("changes", "remedy"),
     [

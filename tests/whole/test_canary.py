@@ -80,6 +80,17 @@ def test_a_device_with_a_kernel_is_asked_for_it(device, kernel, monkeypatch):
     assert asked and canary.error_of(found, plain) <= tolerance
 
 
+def test_a_tpu_without_a_kernel_is_asked_for_plain_products(monkeypatch):
+    compute, _ = canary.COMPUTATIONS["attention with dropout"]
+    asked = []
+    monkeypatch.setattr(
+        fused_attention, "KernelSettings", interpreted(fused_attention.KernelSettings, asked)
+    )
+    old = types.SimpleNamespace(platform="tpu", device_kind="TPU v3")
+    canary.on(jax.devices("cpu")[0], lambda _: compute(old))
+    assert not asked
+
+
 def test_a_coarser_product_does_not_pass():
     """TF32 has 10 bits: its rounding is at least as coarse as this one, and must be noticed."""
     compute, tolerance = canary.COMPUTATIONS["float32 products"]

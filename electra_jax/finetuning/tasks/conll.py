@@ -7,6 +7,11 @@
     en:Ann   B-PER                WikiANN writes the language before every word: removed
     en:sleeps O
 
+    1-2 im  _  _                  CoNLL-U: what is written for two words, which follow: skipped
+    1   in  in ADP
+    2   dem der DET
+    2.1 _   _  _                  CoNLL-U: a word that is not written: skipped
+
 A CoNLL file has one word per line with its tag in another column. Columns are separated by tabs if
 the file contains tabs, otherwise by spaces. A record is a line of JSON or a row of parquet:
 
@@ -20,6 +25,8 @@ from electra_jax.finetuning.tasks import examples, files, parquet_records, table
 
 _PREFIX = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*:")
 _DOCUMENT = "-DOCSTART-"
+_CONLL_U = 10  # columns of CoNLL-U, separated by tabs; the first has the number of the word
+_NUMBER = re.compile(r"[0-9]+(?:(?P<several>-[0-9]+)|(?P<empty>\.[0-9]+))?")
 _LONG = 1_000  # words of a sentence; its end is likely to be missing
 
 
@@ -138,6 +145,7 @@ def _sentences(path, source, labelled, where, report) -> Iterator[tuple]:
     lines = files.lines(path, source.encoding)
     separator = _separator(lines)
     width = _width(lines, separator)
+    numbered = _is_conll_u(lines, separator, width)
     checked = False
 
     for number, line in enumerate([*lines, ""], 1):  # a blank line at the end closes the last one
@@ -157,11 +165,16 @@ def _sentences(path, source, labelled, where, report) -> Iterator[tuple]:
 
         if not checked:
             _check_columns(path, number, source, labelled, width)
+            if numbered:
+                _check_not_numbers(path, number, source, width)
             checked = True
         if len(cells) != width:
             raise UnevenColumnsError(
                 f"{path}:{number}: {len(cells)} columns where the first line has {width}; mend it"
             )
+        if numbered and (what := _no_word(cells[0])):
+            report.count(where, what)
+            continue
 
         words.append(cells[source.a if width > 1 else 0])
         if width > 1 and source.label is not None:
@@ -190,6 +203,34 @@ def _width(lines, separator):
     rows = [cells for cells in rows if cells[0] != _DOCUMENT]
     surely = [cells for cells in rows if not cells[0].startswith("#")]
     return len((surely or rows or [()])[0])
+
+
+def _is_conll_u(lines, separator, width):
+    """Whether the first of ten columns numbers the words of each sentence, as in CoNLL-U."""
+    if separator != "\t" or width != _CONLL_U:
+        return False
+    rows = (_cells(line, separator) for line in lines if line.strip())
+    firsts = {cells[0] for cells in rows if len(cells) == width and cells[0] != _DOCUMENT}
+    # Where all are as 1-2, they are the numbers of sentence and word.
+    return all(map(_NUMBER.fullmatch, firsts)) and any(map(str.isdecimal, firsts))
+
+
+def _no_word(number):
+    """What a line of CoNLL-U with this number stands for; '' if that is a word of its sentence."""
+    found = _NUMBER.fullmatch(number)
+    if found["several"]:
+        return "lines for several words skipped, whose own lines follow"
+    return "lines for words that are not written skipped" if found["empty"] else ""
+
+
+def _check_not_numbers(path, number, source, width):
+    """Raises ValueError if the numbers of the words would be the words, or their tags."""
+    if any(column is not None and column % width == 0 for column in (source.a, source.label)):
+        raise ValueError(
+            f"{path}:{number}: column 0 of CoNLL-U numbers the words; set custom.text=1, and"
+            " custom.label=3 for parts of speech (UPOS), 4 for those of the language (XPOS), 7 for"
+            " relations (DEPREL)"
+        )
 
 
 def _check_columns(path, number, source, labelled, width):

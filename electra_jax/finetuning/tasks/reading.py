@@ -147,12 +147,17 @@ def _sources(task, place) -> dict[str, tuple[task_lib.SplitFiles, tuple[str, ...
                 # Two entries may name the same file, which is read once.
                 found[split] = source, tuple(dict.fromkeys(names))
         if found:
-            _check_all_found(task, found)
+            _check_all_found(task, found, missing, place)
             return found
 
     first = next(iter(missing.values()), "")
-    shown = "this folder" if place == os.curdir else place
-    raise ValueError(f"task {task.name}: {shown} holds no {first}; set data.dir to its folder")
+    raise ValueError(
+        f"task {task.name}: {_shown(place)} holds no {first}; set data.dir to its folder"
+    )
+
+
+def _shown(place):
+    return "this folder" if place == os.curdir else place
 
 
 def _matches(folder, entry, layout):
@@ -175,13 +180,16 @@ def _fetched(entry):
     return paths
 
 
-def _check_all_found(task, found):
+def _check_all_found(task, found, missing, place):
     """Raises ValueError if a file of a custom task is missing; built-in tasks may lack splits."""
     if task in built_in.TASKS.values():
         return
-    for split, source in task.files.items():
+    for split in task.files:
         if split not in found:
-            raise ValueError(f"task {task.name}: no file {'; '.join(source.files)} for {split}")
+            raise ValueError(
+                f"task {task.name}: {_shown(place)} holds no {missing[split]} for {split}; correct"
+                f" custom.{split}, or set data.dir to the folder of all files"
+            )
 
 
 def _rows(task, split, source, names, report):

@@ -66,7 +66,10 @@ def of_fields(place, context, qa, impossible, where, report) -> examples.Questio
 
     unanswerable = _field(qa, "is_impossible", bool, place, default=False)
     if unanswerable and not impossible:
-        raise ValueError(f"{place}: a question without an answer; SQuAD 2.0 is task squad2")
+        raise ValueError(
+            f"{place}: a question without an answer; SQuAD 2.0 is task squad2, and a task of your"
+            " own takes such questions with custom.impossible=True"
+        )
 
     return examples.QuestionExample(
         id=str(_field(qa, "id", str | int, place)),

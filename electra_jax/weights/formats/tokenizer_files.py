@@ -19,6 +19,7 @@ from sentencepiece import sentencepiece_model_pb2
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from electra_jax.data import vocabulary as vocabulary_lib
+from electra_jax.data import vocabulary_fit
 
 FOLDER = "vocab"
 VOCAB_TXT = "vocab.txt"
@@ -102,11 +103,7 @@ def read(folder: str) -> vocabulary_lib.Vocabulary:
     )
     is_bert = kind is None or _BERT.fullmatch(kind) is not None
     if os.path.exists(text) and is_bert and settings.get("tokenize_chinese_chars", True):
-        lower_case = bool(settings.get("do_lower_case", True))
-        strip_accents = settings.get("strip_accents")
-        strip_accents = lower_case if strip_accents is None else bool(strip_accents)
-
-        found = vocabulary_lib.load(text, lower_case, strip_accents)
+        found = _of_bert(text, settings)
 
         # A piece of vocab.txt that was added as a token stays whole, which tokenizer.json tells.
         if os.path.exists(fast_) and _added_since(folder, found):
@@ -130,6 +127,20 @@ def read(folder: str) -> vocabulary_lib.Vocabulary:
     raise ValueError(
         f"{folder} holds neither {VOCAB_TXT} nor {TOKENIZER}; copy the tokenizer's files into it"
     )
+
+
+def _of_bert(path, settings):
+    """The vocabulary of a vocab.txt by the settings of BERT's tokenizer.
+
+    Many folders, those of the first BERTs and of models for a domain, do not say whether text is
+    lower-cased. Then the pieces tell: if it were, those with capitals could never occur.
+    """
+    lower_case, strip_accents = settings.get("do_lower_case"), settings.get("strip_accents")
+    if lower_case is None:
+        lower_case = not vocabulary_fit.is_cased(vocabulary_lib.load(path))
+    if strip_accents is None:
+        strip_accents = lower_case
+    return vocabulary_lib.load(path, bool(lower_case), bool(strip_accents))
 
 
 def _refuse_edited(folder, copy):
