@@ -60,6 +60,7 @@ EXTRAS = {
     # The format of prepared sets of TFDS, which brings it on Linux alone, and any version there.
     "tfds": ["array_record>=0.8"],
     "wikipedia": ["array_record>=0.8"],  # its name while the default Wikipedia came from TFDS
+    "k8s": ["jax[k8s]"],  # the API server, which names the pods of a job with GPUs
     "ray": ["ray>=2.60"],  # prepare --ray; the bound is what was tried
     "wandb": ["wandb>=0.31"],  # services of logging.writers; each bound is what was tried
     "trackio": ["trackio>=0.43"],  # ... finds runs by ids of its own

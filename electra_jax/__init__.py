@@ -28,9 +28,9 @@ def train(config, workdir, extra_writers=()):
       config: an ml_collections tree such as `configs/tiny.py` returns, or a parsed Config.
       workdir: where checkpoints, metrics and the report are written. A second call continues the
         run that is there.
-      extra_writers: objects with `write(step, kind, metrics)` and `close()`. They get every row
-        that goes to metrics.jsonl. If the run goes back behind a spike, they get the repeated steps
-        a second time.
+      extra_writers: a list of objects with `write(step, kind, metrics)` and `close()`. They get
+        every row that goes to metrics.jsonl. If the run goes back behind a spike, they get the
+        repeated steps a second time.
 
     Raises:
       ConfigError: a setting that cannot be used, or not with the run that is in the workdir.
@@ -60,8 +60,10 @@ def load_encoder(path, network=None, dtype="float32"):
       dtype: dtype of the computation; 'bfloat16' is what accelerators train in.
 
     Raises:
-      ConfigError: there is nothing at the path, no such network, or files of an unknown kind.
+      ConfigError: there is nothing at the path, no such network or dtype, or files of an unknown
+        kind.
       CheckpointError: the files are damaged.
+      ValueError: this machine has a TPU or GPU that jax cannot open.
 
     The message of each is one line.
     """
@@ -78,7 +80,8 @@ def load_discriminator(path):
         # [[{'text': 'The', 'piece': '▁the', 'span': (0, 3), 'p_replaced': ...}, ...]]
 
     `judge(texts, truncate=True)` judges the beginning of texts that are too long, which are refused
-    otherwise.
+    otherwise. Where several processes have been joined, all of them call `load_discriminator`
+    together.
 
     Args:
       path: as of `load_encoder`. The weights must have a discriminator with its head: a run whose
@@ -104,7 +107,7 @@ def fine_tune(config, workdir, control=None):
     Args:
       config: an ml_collections tree such as `configs/finetune.py` returns, or a parsed Config of
         `electra_jax.finetuning`.
-      workdir: that of the pre-training run.
+      workdir: that of the pre-training run, a folder or gs://BUCKET/FOLDER.
       control: another fine-tuning to compare the scores with, such as one from random weights: its
         `config.name` in the same workdir, or its folder.
 

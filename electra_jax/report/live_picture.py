@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 from absl import logging
 
+from electra_jax.host import staging
 from electra_jax.report import baselines, drawing_pace, run_drawing, run_panels, writers
 
 SECONDS = 2.0  # at least, between two pictures
@@ -31,17 +32,18 @@ class LivePicture:
         """Reads the rows that the run in `workdir` has written, and shows nothing yet.
 
         Args:
-          workdir: that of the run; it may be missing.
+          workdir: that of the run; it may be missing, or in a bucket.
           show: takes a PNG and shows it in place of the one before; by default below the cell.
           now: a clock in seconds.
 
         Raises:
-          ValueError: `show` is left out and there is no IPython; one line.
+          ValueError: `show` is left out and there is no IPython, or the workdir is an address that
+            cannot be read; one line.
         """
         self._show = show or _below_the_cell()
         self._pace = drawing_pace.Pace(SECONDS, SHARE, now)
         self._name = os.path.basename(os.path.abspath(workdir))
-        self._rows = writers.of_run(workdir)
+        self._rows = writers.of_run(staging.copied(workdir, "workdir"))
         self._is_old = bool(self._rows)
 
     def write(self, step: int, kind: str, metrics: Mapping[str, writers.Number]) -> None:

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks before a run begins, and a readable error for a full disk.
 
-The checks, in this order: the settings that name the text and the vocabulary are well formed; the
-workdir can be written; a new run finds the weights that it starts from; all processes have the same
-settings; the settings fit the run that the workdir already holds. `loop.train` calls them, the
-first three before anything is written.
+The checks, in this order: the settings that name the text and the vocabulary are well formed, and
+so are the workdir's address and the caller's writers; the workdir can be written; a new run finds
+the weights that it starts from; all processes have the same settings; the settings fit the run that
+the workdir already holds. `loop.train` calls them, all but the last two before anything is written.
 """
 
 import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from absl import logging
 
@@ -93,6 +93,37 @@ def check_names(section: fields.Data) -> None:
     text.parse(section.source)
     if section.vocab.startswith("train:"):
         planning.trained_kind(section.vocab)
+
+
+def check_address(workdir: str | os.PathLike) -> None:
+    """Raises ConfigError, one line, if the workdir is an address that cannot be used.
+
+    Asks no server; the command has done the same with its flag.
+    """
+    staging.check(workdir, "--workdir", config_lib.ConfigError)
+
+
+def checked_writers(given: Iterable[writers.Writer]) -> tuple[writers.Writer, ...]:
+    """Returns the writers of the program that trains.
+
+    Raises ConfigError, one line, for one that stands alone and for what is none. The run would come
+    to that only when its text is prepared, or at its first log line.
+    """
+    try:
+        found = iter(given)
+    except TypeError:
+        raise config_lib.ConfigError(
+            f"extra_writers is one {type(given).__name__}; give a list: [writer]"
+        ) from None
+
+    found = tuple(found)
+    for number, writer in enumerate(found):
+        if not all(callable(getattr(writer, name, None)) for name in ("write", "close")):
+            raise config_lib.ConfigError(
+                f"extra_writers[{number}], {type(writer).__name__}, is no writer; give an object"
+                " with write(step, kind, metrics) and close()"
+            )
+    return found
 
 
 def check_places(workdir: str) -> None:

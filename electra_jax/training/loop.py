@@ -10,7 +10,7 @@ and `report/` write it; the mathematics is in `step/`.
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import jax
 from absl import logging
@@ -41,7 +41,7 @@ _LOOK_SECONDS = 0.2  # between two checks for a signal while the loop waits for 
 
 
 def train(
-    config, workdir: str | os.PathLike, extra_writers: Sequence[writers.Writer] = ()
+    config, workdir: str | os.PathLike, extra_writers: Iterable[writers.Writer] = ()
 ) -> dict[str, float | None]:
     """Pre-trains and returns the last held-out metrics; see `electra_jax.train`."""
     if not isinstance(config, config_lib.Config):
@@ -50,6 +50,8 @@ def train(
     cluster.check_chips_are_free()
     cluster.check_processes_are_joined()
     before_the_run.check_names(config.data)
+    before_the_run.check_address(workdir)
+    extra_writers = before_the_run.checked_writers(extra_writers)
 
     with contextlib.ExitStack() as stack:
         workdir = stack.enter_context(staging.open_workdir(workdir, processes.is_first()))

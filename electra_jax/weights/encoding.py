@@ -10,7 +10,7 @@ returns both for a path.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import jax
 import numpy as np
@@ -23,6 +23,7 @@ from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.model import networks
 
 STEP = 32  # lengths are rounded up to a multiple of it, so that few programs are compiled
+_MEANT = {"texts": "a list of texts", "pairs": "a list with the second text of each row"}
 
 
 @jax.tree_util.register_dataclass
@@ -69,22 +70,23 @@ class Tokenizer:
 
     def __call__(
         self,
-        texts: Sequence[str],
-        pairs: Sequence[str] | None = None,
+        texts: Iterable[str],
+        pairs: Iterable[str] | None = None,
         *,
         truncate: bool = False,
     ) -> dict[str, np.ndarray]:
         """Returns ids_BL, mask_BL and types_BL, int32, padded on the right, as `encode` takes them.
 
         Args:
-          texts: one text per row.
+          texts: one text per row; an iterator is read to its end.
           pairs: a second text for each row, whose tokens get type 1.
           truncate: whether to cut rows that are too long, token by token from the longer text.
 
-        Raises ValueError if `texts` or `pairs` is a string or holds something other than strings,
-        if their numbers differ, or if a row is too long and `truncate` is False.
+        Raises ValueError if `texts` or `pairs` is no list or holds something other than strings, if
+        their numbers differ, or if a row is too long and `truncate` is False.
         """
-        _check_texts(texts, pairs)
+        texts = listed("texts", texts)
+        pairs = None if pairs is None else listed("pairs", pairs)
         encode = self.vocabulary.encode
         first = [ids.tolist() for ids in encode(texts)]
         second = [ids.tolist() for ids in encode(pairs)] if pairs is not None else None
@@ -136,13 +138,24 @@ class Tokenizer:
         return {"ids_BL": ids_BL, "mask_BL": mask_BL, "types_BL": types_BL}
 
 
-def _check_texts(texts, pairs):
-    """Raises ValueError unless both are lists of strings; `pairs` may be None."""
-    if isinstance(texts, str):
-        raise ValueError("texts is one string; give a list of texts")
-    if isinstance(pairs, str):
-        raise ValueError("pairs is one string; give a list with the second text of each row")
-    for name, given in (("texts", texts), ("pairs", () if pairs is None else pairs)):
-        for number, text in enumerate(given):
-            if not isinstance(text, str):
-                raise ValueError(f"{name}[{number}] is {text!r}, no text; give '' instead")
+def listed(name: str, given: Iterable[str]) -> list[str]:
+    """Returns texts as a list: an iterator would be empty once they were checked.
+
+    Args:
+      name: what messages call them, "texts" or "pairs".
+      given: the texts.
+
+    Raises ValueError, one line, for a single string, for what is no list, and for what is no text.
+    """
+    if isinstance(given, str):
+        raise ValueError(f"{name} is one string; give {_MEANT[name]}")
+    try:
+        found = iter(given)
+    except TypeError:
+        raise ValueError(f"{name} is {given!r:.60}; give {_MEANT[name]}") from None
+
+    texts = list(found)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"{name}[{number}] is {text!r}, no text; give '' instead")
+    return texts

@@ -11,7 +11,7 @@ It is the discriminator of a run or of another program's files, in float32. Of a
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -35,7 +35,7 @@ class Judge:
     tokenizer: encoding.Tokenizer
 
     def __call__(
-        self, texts: Sequence[str], *, truncate: bool = False
+        self, texts: Iterable[str], *, truncate: bool = False
     ) -> list[list[dict[str, Any]]]:
         """Returns the tokens of each text, without [CLS] and [SEP].
 
@@ -43,14 +43,15 @@ class Judge:
         end) in the text, 'p_replaced': the probability that it was replaced}.
 
         Args:
-          texts: one text alone is refused; put it into a list.
+          texts: one text alone is refused; put it into a list. An iterator is read to its end.
           truncate: whether to judge only the beginning of a text that is too long.
 
         Raises ValueError, one line, if a text is none, or is too long and `truncate` is False.
         """
+        # A list, since a column of a table is found by its own index, and an iterator ends.
+        texts = encoding.listed("texts", texts)
         lanes = self.tokenizer(texts, truncate=truncate)
         sizes_B = lanes["mask_BL"].sum(1)
-        texts = list(texts)  # a column of a table is found by its own index
         found: list[list[dict[str, Any]]] = [[] for _ in texts]
 
         order = np.argsort(sizes_B, kind="stable")

@@ -2,6 +2,7 @@
 """Addresses in place of paths: they are read, or refused in one line before anything is written."""
 
 import importlib.util
+import os
 import string
 
 import pytest
@@ -14,12 +15,13 @@ from electra_jax import convert, score, show
 from electra_jax.configs import finetune
 from electra_jax.data import planning, vocabulary
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.host import staging
+from electra_jax.finetuning.tuning import task_by_task
+from electra_jax.host import buckets, staging
 from electra_jax.speed import dry_run
 from electra_jax.training import run_data
 from electra_jax.weights import reading_workdir
 from electra_jax.workdir import prepared_data, saved_config
-from support import folder_bucket
+from support import folder_bucket, made_results
 from support.commands import convert_flags
 from support.corpus import small_run, write_corpus
 
@@ -96,6 +98,20 @@ def test_without_the_extra_rows_in_a_bucket_are_out_of_reach_and_nothing_else(
     assert found.pieces == PIECES
 
 
+def test_without_the_extra_a_program_that_names_a_workdir_in_a_bucket_is_told_so(
+    without_gcs, tmp_path
+):
+    """As the command is. Nothing of Google's is imported, which would be a traceback."""
+    for work, config, named in (
+        (electra_jax.train, run(tmp_path), "--workdir"),
+        (electra_jax.fine_tune, finetune.get_config(), "workdir"),
+    ):
+        line = refused(work, config, "gs://b/run")
+        assert line.startswith(f"{named}='gs://b/run' needs gcsfs (the extra gcs)"), line
+        assert "names no folder of a bucket" in refused(work, config, "gs://b")
+        assert "is an address of a kind that cannot" in refused(work, config, "s3://b/run")
+
+
 def test_without_the_extra_every_reader_says_what_installs_it(without_gcs):
     for work, named in (
         (electra_jax.load_encoder, "path"),
@@ -139,6 +155,31 @@ def test_tasks_are_read_from_this_machine():
         "data.dir='gs://b/glue' is an address, and tasks are read from a folder of this machine;"
         " copy that folder here, and give its path"
     )
+
+
+def test_a_tuned_task_is_read_from_this_machine():
+    line = refused(electra_jax.load_tuned, "gs://b/run/finetune/a/sst2")
+    assert line.startswith("path='gs://b/run/finetune/a/sst2' is an address of a kind that cannot")
+
+
+def test_a_program_fine_tunes_in_a_bucket_as_the_command_does(bucket, monkeypatch):
+    """In the copy of the workdir, from which what is new is sent."""
+    sent = []
+
+    def tuned(config, workdir, control):
+        assert (staging.address(workdir), control) == ("gs://lab/run", None)
+        results = os.path.join(workdir, "finetune", config.name, "results.json")
+        os.makedirs(os.path.dirname(results))
+        with open(results, "w") as file:
+            file.write("{}")
+        return made_results.three()
+
+    monkeypatch.setattr(task_by_task, "run", tuned)
+    monkeypatch.setattr(buckets, "upload", lambda path, address: sent.append(address))
+    (bucket.folder / "run").mkdir()
+    found = electra_jax.fine_tune(finetune.get_config(), "gs://lab/run")
+    assert [task.task for task in found.tasks] == ["cola", "stsb", "mnli"]
+    assert sent == ["gs://lab/run/finetune/finetune/results.json"]
 
 
 def test_sentences_are_read_from_a_bucket(bucket):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 
+from electra_jax import config as config_lib
 from electra_jax.finetuning.tasks import built_in, examples
 from electra_jax.finetuning.tuning import batches, loop, summary, tuned_model, tuning_step
 
@@ -80,6 +81,33 @@ def test_the_columns_of_a_table_are_pairs_too():
     model = tuned_model.Model(None, built_in.named("mrpc"))
     found = model._examples(np.array(["a", "b"]), np.array(["c", "d"]))
     assert [(example.a, example.b) for example in found] == [("a", "c"), ("b", "d")]
+
+
+def test_texts_that_can_be_read_only_once_are_as_a_list():
+    pairs = tuned_model.Model(None, built_in.named("mrpc"))
+    found = pairs._examples(iter(["a", "b"]), (text for text in ("c", "d")))
+    assert [(example.a, example.b) for example in found] == [("a", "c"), ("b", "d")]
+    single = tuned_model.Model(None, built_in.named("sst2"))
+    assert [example.a for example in single._examples(iter(["a", "b"]), None)] == ["a", "b"]
+    tagged = tuned_model.Model(None, built_in.named("ner"))
+    found = tagged._examples(iter(["Ann sleeps", ["Bob", "too"]]), None)
+    assert [example.words for example in found] == [("Ann", "sleeps"), ("Bob", "too")]
+
+    with pytest.raises(config_lib.ConfigError, match="^the texts are None; give a list$"):
+        single._examples(None, None)
+
+
+@pytest.mark.parametrize(
+    ("task", "micro", "rows", "together"),
+    [
+        ("sst2", 32, 1, 2), ("sst2", 32, 3, 8), ("sst2", 32, 9, 64), ("sst2", 32, 1000, 64),
+        ("sst2", 2, 3, 4), ("sst2", 1, 5, 2), ("squad2", 32, 1, 64),
+    ],
+)  # fmt: skip
+def test_a_single_text_does_not_take_a_whole_batch(task, micro, rows, together):
+    settings = types.SimpleNamespace(micro_batch_size=micro)
+    model = tuned_model.Model(types.SimpleNamespace(settings=settings), built_in.named(task))
+    assert model._rows_at_once(rows) == together
 
 
 def test_a_note_keeps_a_path_that_begins_with_the_name_of_its_task():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files of launch/ that others read: shells, Kubernetes, SkyPilot, docker."""
 
+import ast
 import json
 import os
 import pathlib
@@ -257,6 +258,17 @@ def test_the_image_installs_what_its_arguments_say(extra, commit, installed, tmp
         assert (tmp_path / "calls").read_text().split() == ["install", "--no-cache-dir", installed]
     else:
         assert done.returncode == 1 and done.stderr == "EXTRA=gpu is not cpu, cuda or tpu\n"
+
+
+def test_the_extras_that_the_image_may_have_are_extras_of_the_package():
+    names = re.search(r"STORES are(.*)COMMIT", (LAUNCH / "Dockerfile").read_text(), re.DOTALL)[1]
+    (known,) = (
+        ast.literal_eval(node.value)
+        for node in ast.parse((ROOT / "setup.py").read_text()).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EXTRAS"
+    )
+    said = set(re.findall(r"gcs|s3|k8s|wandb|trackio|mlflow", names))
+    assert len(said) == 6 and said <= set(known)
 
 
 def test_the_image_runs_commands_of_the_package(tmp_path):

@@ -6,7 +6,9 @@ import sys
 import pytest
 
 import electra_jax
+from electra_jax.host import staging
 from electra_jax.report import baselines, live_picture, run_drawing, run_panels, writers
+from support import folder_bucket
 from support.made_runs import workdir
 
 ROW = {"gen_masked_loss": 6.0, "unigram_entropy": 5.9, "disc_auc": 0.5}
@@ -69,6 +71,17 @@ def test_a_run_that_goes_on_begins_with_its_earlier_curves(tmp_path, drawn):
     ended = live(run, drawn)
     ended.close()
     assert len(pictures[2]) == 3, "a run that is over is drawn as it is"
+
+
+def test_so_does_one_in_a_bucket(tmp_path, drawn, monkeypatch):
+    pictures, _ = drawn
+    bucket = folder_bucket.FolderBucket(tmp_path / "bucket", monkeypatch)
+    bucket.machine(tmp_path / "cache")
+    bucket.folder.mkdir()
+    workdir(bucket.folder, "run", [6.0, 5.0, 4.0])
+    live("gs://lab/run", drawn).close()
+    assert len(pictures[0]) == 3
+    staging._own_root.cache_clear()
 
 
 def test_what_cannot_be_drawn_or_shown_ends_nothing(tmp_path, caplog):

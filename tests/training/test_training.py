@@ -78,6 +78,19 @@ def test_the_command_ends_with_what_was_learnt_and_what_to_do_next(text, finishe
     assert "--to=hugging_face" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (Recorder(), r"^extra_writers is one Recorder; give a list: \[writer\]$"),
+        ([Recorder(), len], r"^extra_writers\[1\], builtin_function_or_method, is no writer; "),
+    ],
+)
+def test_what_is_no_writer_is_refused_before_text_is_read(text, tmp_path, given, message):
+    with pytest.raises(config_lib.ConfigError, match=message):
+        electra_jax.train(small_run(*text), tmp_path / "run", given)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_trace_of_the_steps_that_were_asked_for(text, finished, tmp_path):
     """Beyond the end of the finished run, which may be profiled like any continuation."""
     config = small_run(*text, schedule__steps=8, logging__profile=(7, 8))

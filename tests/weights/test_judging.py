@@ -77,6 +77,11 @@ def test_many_texts_are_judged_as_each_alone(workdir):
     assert judge([]) == []
 
 
+def test_texts_that_can_be_read_only_once_are_judged(workdir):
+    judge = electra_jax.load_discriminator(workdir)
+    assert judge(text for text in TEXTS) == judge(TEXTS)
+
+
 def test_texts_that_cannot_be_judged_are_named(workdir):
     judge = electra_jax.load_discriminator(workdir)
     with pytest.raises(ValueError, match="^texts is one string; give a list of texts$"):

@@ -34,7 +34,15 @@ from electra_jax.finetuning.tuning import (
     summary,
     tuning_step,
 )
-from electra_jax.host import cluster, compile_cache, lock, logs, safe_files, staging
+from electra_jax.host import (
+    cluster,
+    compile_cache,
+    lock,
+    logs,
+    processes,
+    safe_files,
+    staging,
+)
 
 
 def fine_tune(
@@ -44,9 +52,10 @@ def fine_tune(
     if not isinstance(config, finetuning_config.Config):
         config = finetuning_config.parse(config)
     logs.show()
-    return shown_results.of(
-        run(config, os.fspath(workdir), control if control is None else os.fspath(control))
-    )
+    staging.check(workdir, "workdir", config_lib.ConfigError)
+    with staging.open_workdir(workdir, processes.is_first()) as here:
+        found = run(config, here, control if control is None else os.fspath(control))
+    return shown_results.of(found)
 
 
 def run(

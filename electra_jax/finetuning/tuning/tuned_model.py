@@ -12,7 +12,7 @@ go the way of a test set, so both say the same.
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -32,9 +32,10 @@ from electra_jax.finetuning.tuning import (
     run_folder,
     tuning_step,
 )
-from electra_jax.host import cluster, compile_cache
+from electra_jax.host import cluster, compile_cache, safe_files
 
 _BLOCK = 1024  # examples whose rows and outputs are in memory at once
+_FEW_ROWS = (2, 8)  # for so few one is compiled, so that a single text does not take a whole batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Model:
     tuned: export.TunedNetwork
     task: task_lib.Task
 
-    def __call__(self, texts: Sequence, seconds: Sequence[str] | None = None) -> list[Any]:
+    def __call__(self, texts: Iterable, seconds: Iterable[str] | None = None) -> list[Any]:
         """Returns an answer for each text.
 
         Args:
@@ -120,11 +121,20 @@ class Model:
             self._params,
             part.rows,
             prepared.buckets,
-            config.micro_batch_size,
+            self._rows_at_once(len(part.rows)) // loop.EVALUATION_ROWS,
             self.tuned.encoder.vocabulary.pad_id,
         )
         predictions = datasets.decode_outputs(prepared, part, outputs, config.span)
         return predictions, datasets.decide(prepared, predictions, self._threshold)
+
+    def _rows_at_once(self, rows):
+        """How many rows are computed together where there are so many."""
+        most = self.tuned.settings.micro_batch_size * loop.EVALUATION_ROWS
+        if self.task.kind == "span":
+            # The threshold of no answer is the null score of a question, and programs of other
+            # shapes round that differently.
+            return most
+        return min([count for count in (*_FEW_ROWS, most) if rows <= count <= most], default=most)
 
     def _examples(self, texts, seconds):
         """The texts as unlabelled examples of this kind."""
@@ -135,6 +145,8 @@ class Model:
             raise config_lib.ConfigError(f"task {name} takes {takes}; call it with as many")
         if isinstance(texts, str) or isinstance(seconds, str):
             raise config_lib.ConfigError("a single text is given; put it into a list")
+        texts = _listed(texts, "the texts")
+        seconds = None if seconds is None else _listed(seconds, "the second texts")
         if seconds is not None and len(texts) != len(seconds):
             raise config_lib.ConfigError(
                 f"{len(texts)} texts and {len(seconds)} second texts cannot be paired"
@@ -151,7 +163,6 @@ class Model:
                 examples.QuestionExample(str(n), question, context)
                 for n, (question, context) in enumerate(zip(texts, seconds))
             ]
-        # Not `seconds or`: an array, such as a column of a table, has no truth value.
         others = [None] * len(texts) if seconds is None else seconds
         return [
             examples.TextExample(str(n), text, second)
@@ -232,6 +243,7 @@ class Model:
 def load(path: str | os.PathLike) -> Model:
     """Opens the folder of a fine-tuned task; see `electra_jax.load_tuned`."""
     path = os.fspath(path)
+    safe_files.check_no_address(path, "path", config_lib.ConfigError)
     if run_folder.settings(path) is None:
         raise config_lib.ConfigError(
             f"{path} is not the folder of a fine-tuned task, WORKDIR/finetune/NAME/TASK"
@@ -242,6 +254,15 @@ def load(path: str | os.PathLike) -> Model:
     tuned = export.open(path)
     task = datasets.task_named(tuned.settings, tuned.about["task"])
     return Model(tuned, dataclasses.replace(task, labels=tuple(tuned.about["labels"])))
+
+
+def _listed(given, what):
+    """A list, also of an iterator, which would be empty once it was checked. Raises ConfigError."""
+    try:
+        found = iter(given)
+    except TypeError:
+        raise config_lib.ConfigError(f"{what} are {given!r:.60}; give a list") from None
+    return list(found)
 
 
 def _sentence(number, sentence):
