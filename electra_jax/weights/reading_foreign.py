@@ -82,6 +82,8 @@ class Pair:
 def pair(path: str, folders: list[str]) -> Pair:
     """Reads what Hugging Face's folders hold, but for the weights.
 
+    A config.json without `architectures` is helped by the names of the tensors beside it.
+
     Args:
       path: the folder that was asked for.
       folders: those of `hugging_face_folders`.
@@ -90,10 +92,10 @@ def pair(path: str, folders: list[str]) -> Pair:
     """
     shapes = {}
     for folder in folders:
+        about = json_files.read(os.path.join(folder, "config.json"))
+        names = () if about.get("architectures") else _names_of_tensors(folder)
         try:
-            shapes[folder] = hugging_face.from_config(
-                json_files.read(os.path.join(folder, "config.json"))
-            )
+            shapes[folder] = hugging_face.from_config(about, names)
         except ValueError as error:
             raise config_lib.ConfigError(f"{folder}/config.json: {error}") from error
 
@@ -102,6 +104,13 @@ def pair(path: str, folders: list[str]) -> Pair:
     _check_pair(shapes, main, other, vocabulary)
     shape = _networks_config(shapes[main], shapes[other] if other else shapes[main], vocabulary)
     return Pair(shapes, main, other, vocabulary, shape)
+
+
+def _names_of_tensors(folder):
+    try:
+        return tensor_files.names(folder)
+    except ValueError as error:
+        raise config_lib.ConfigError(str(error)) from error
 
 
 def of_hugging_face(path: str, folders: list[str]) -> trained_weights.Weights:

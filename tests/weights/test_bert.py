@@ -59,6 +59,7 @@ OF_A_LAYER = {
     "output.LayerNorm": (8,),
 }
 POOLER, NEXT = "the pooler stays behind", "the head that judges the next sentence stays behind"
+PREDICTS = "the head that predicts tokens stays behind"
 
 
 def tensors():
@@ -104,7 +105,9 @@ FORMS = {  # name -> (class in config.json, change of the tensors, what the log 
     "the first files": ("BertForMaskedLM", first, (POOLER, NEXT)),
     "a second name": ("BertForMaskedLM", renamed, (POOLER, NEXT)),
     "the encoder alone": ("BertModel", bare, (POOLER,)),
-    "no class": (None, dict, (POOLER, NEXT, "the head that predicts tokens stays behind")),
+    "a class without heads": ("BertModel", dict, (POOLER, NEXT, PREDICTS)),
+    "no class": (None, dict, (POOLER, NEXT)),
+    "no class and no heads": (None, bare, (POOLER,)),
 }
 
 
@@ -173,7 +176,7 @@ def test_the_main_network_begins_with_bert(tmp_path, caplog, form):
     assert sorted(behind) == sorted(FORMS[form][2])
 
 
-@pytest.mark.parametrize("form", ["with all heads", "the first files", "a second name"])
+@pytest.mark.parametrize("form", ["with all heads", "the first files", "a second name", "no class"])
 @pytest.mark.parametrize("network", ["generator", "discriminator"])
 def test_the_head_goes_to_a_network_that_predicts_tokens(tmp_path, network, form):
     folder = write(tmp_path / "bert", form)
@@ -218,7 +221,7 @@ NARROW = SHAPE | dict(width=4)
             "has no generator of this shape: generator/encoder/.* give model.generator the shapes",
         ),
         (
-            "no class", SHAPE, {"init__generator_from": "bert"},
+            "a class without heads", SHAPE, {"init__generator_from": "bert"},
             "no generator to take: its only network has no head; .* such a class .BertForMaskedLM",
         ),
         (

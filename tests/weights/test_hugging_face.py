@@ -184,6 +184,26 @@ def test_config_json_there_and_back():
 
 
 @pytest.mark.parametrize(
+    ("names", "role"),
+    [
+        (
+            "discriminator_predictions.dense.bias discriminator_predictions.dense_prediction.bias",
+            "judges",
+        ),
+        ("generator_predictions.dense.bias generator_predictions.LayerNorm.weight", "predicts"),
+        ("classifier.dense.bias classifier.out_proj.bias", "classifies"),
+        ("classifier.bias classifier.weight", "tags"),
+        ("qa_outputs.bias", "answers"),
+        ("embeddings.LayerNorm.bias", "encodes"),
+    ],
+)
+def test_a_config_without_a_class_gets_it_from_the_tensors(names, role):
+    made = config_json()
+    del made["architectures"]
+    assert hugging_face.from_config(made, names.split()).role == role
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"model_type": "gpt2"}, "model_type='gpt2' is neither 'electra' nor 'bert'"),

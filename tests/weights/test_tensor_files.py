@@ -228,6 +228,7 @@ def test_safetensors_there_and_back(tmp_path):
     tensors = TENSORS | {"half": np.array([1, 2.5], ml_dtypes.bfloat16)}
     tensor_files.write(str(tmp_path / "model.safetensors"), tensors)
     same(tensor_files.read(str(tmp_path)), tensors)
+    assert sorted(tensor_files.names(str(tmp_path))) == sorted(tensors)
 
 
 def test_others_may_read_what_is_written(tmp_path):
@@ -249,9 +250,10 @@ def test_safetensors_cut_off_anywhere_is_refused(tmp_path):
     whole = path.read_bytes()
     for size in (0, 4, 8, 30, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:size])
-        with pytest.raises(ValueError, match="model.safetensors: damaged or cut off") as error:
-            tensor_files.read(str(tmp_path))
-        assert "\n" not in str(error.value)
+        for read in (tensor_files.read, tensor_files.names):
+            with pytest.raises(ValueError, match="model.safetensors: damaged or cut off") as error:
+                read(str(tmp_path))
+            assert "\n" not in str(error.value)
 
 
 def in_parts(folder, places, name="model.safetensors"):

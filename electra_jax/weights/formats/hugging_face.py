@@ -23,7 +23,7 @@ Source: transformers, models/electra/modeling_electra.py and models/bert/modelin
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -337,8 +337,12 @@ def task_config(kind: str, labels: Sequence[str], dropout: float) -> dict:
     return found | ({"problem_type": problem[kind]} if kind in problem else {})
 
 
-def from_config(config: Mapping) -> HuggingFaceShape:
+def from_config(config: Mapping, names: Iterable[str] = ()) -> HuggingFaceShape:
     """Reads their config.json.
+
+    Args:
+      config: its fields.
+      names: those of the tensors beside it, which tell the class if `architectures` is missing.
 
     Raises ValueError, in one line, if it is neither an ELECTRA nor a BERT, or of a kind that we
     cannot compute.
@@ -347,7 +351,7 @@ def from_config(config: Mapping) -> HuggingFaceShape:
     if kind not in tuple(_MODELS):  # a file may hold anything, also what has no hash
         raise ValueError(f"model_type={kind!r} is neither 'electra' nor 'bert'")
     roles = _MODELS[kind].roles
-    named = config.get("architectures") or [class_of("encodes", kind)]
+    named = config.get("architectures") or [class_by_names(names, kind)]
     role = next((role for name, role in roles.items() if [name] == list(named)), None)
     if role is None:
         raise ValueError(
@@ -381,6 +385,19 @@ def from_config(config: Mapping) -> HuggingFaceShape:
     if kind == modern_electra.MODEL_TYPE:
         modern["trunk"], modern["head"] = modern_electra.from_fields(config, role)
     return HuggingFaceShape(role=role, model_type=kind, **values, **modern)
+
+
+def class_by_names(names: Iterable[str], model_type: str) -> str:
+    """Returns the name of the class whose head is among the tensors, or that of a bare encoder.
+
+    Older files of BERT and those of some trainers name no class in their config.json.
+    """
+    names = list(names)
+    for role, modules in _MODELS[model_type].heads.items():
+        starts = [f"{module}." for module in modules.values()]
+        if starts and all(any(name.startswith(start) for name in names) for start in starts):
+            return class_of(role, model_type)
+    return class_of("encodes", model_type)
 
 
 def class_of(role: str, model_type: str = "electra") -> str:

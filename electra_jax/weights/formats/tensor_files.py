@@ -2,12 +2,14 @@
 """Files of named tensors, without torch: model.safetensors and pytorch_model.bin.
 
     read       all tensors of a folder, from one file or from several with an index
+    names      what they are called
     read_file  one file
     write      safetensors, read again and compared
 
 `pytorch_files` reads the second kind.
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -38,6 +40,21 @@ def read(folder: str) -> dict[str, np.ndarray]:
         if os.path.exists(path + INDEX):
             return _read_several(folder, path + INDEX)
     raise ValueError(f"{folder} holds neither {SAFETENSORS} nor {PYTORCH}")
+
+
+def names(folder: str) -> list[str]:
+    """Returns the names of a folder's tensors; of one safetensors file only its header is read.
+
+    Raises ValueError as `read` does.
+    """
+    path = os.path.join(folder, SAFETENSORS)
+    if os.path.exists(path):
+        try:
+            with _readable(), safetensors.safe_open(path, "numpy") as file:
+                return list(file.keys())
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+    return list(read(folder))
 
 
 def read_file(path: str) -> dict[str, np.ndarray]:
@@ -96,8 +113,15 @@ def _read_several(folder, index):
 
 
 def _read_safetensors(path):
-    try:
+    with _readable():
         return dict(safetensors_numpy.load_file(path))
+
+
+@contextlib.contextmanager
+def _readable():
+    """Raises ValueError, in one line, for a file that is not safetensors."""
+    try:
+        yield
     except (safetensors.SafetensorError, OSError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"damaged or cut off ({reason[:120]}); copy it again") from error
