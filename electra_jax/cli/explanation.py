@@ -14,6 +14,9 @@ from electra_jax import config as config_lib
 from electra_jax.cli import config_flag
 from electra_jax.host import error_causes
 
+# So ml_collections begins the errors of a configuration file that it raises again, of their class.
+_WITH_TRACE = "Error whilst parsing config file"
+
 
 def explain(error: BaseException, argv: Sequence[str]) -> str:
     """Returns one line that says what is wrong and, for a misspelt field, names the nearest one.
@@ -22,6 +25,10 @@ def explain(error: BaseException, argv: Sequence[str]) -> str:
       error: raised by absl, ml_collections, a configuration file or our own checks.
       argv: the command line.
     """
+    for cause in error_causes.of(error):
+        if isinstance(cause, config_lib.ConfigError) and _WITH_TRACE not in str(cause):
+            return " ".join(str(cause).split())
+
     if place := in_config_file(error, argv):
         cause = next(cause for cause in error_causes.of(error) if _place(cause, argv))
         # A KeyError shows its text with quotes and escapes, also within another error.
@@ -37,7 +44,7 @@ def explain(error: BaseException, argv: Sequence[str]) -> str:
     # The overrides are checked again one by one, for a message that names the nearest field or says
     # what the value has to be.
     overrides = [arg[len("--config.") :] for arg in argv if arg.startswith("--config.")]
-    if overrides and not isinstance(error, config_lib.ConfigError):
+    if overrides:
         tree = config_flag.named_config(argv)
         for override in overrides if tree else ():
             path = override.partition("=")[0]

@@ -260,6 +260,28 @@ def of_google(prefix: str) -> trained_weights.Weights:
 
     Raises ConfigError.
     """
+    found, vocabulary = _google(prefix)
+    shape = _shape_of_google(found)
+    _check_parameters(prefix, shape, trees.nested(found.params))
+    moments = {name: _with_padded_rows(getattr(found, name), shape) for name in ("mu", "nu")}
+    return trained_weights.Weights(
+        prefix,
+        found.step or 0,
+        shape,
+        jax.tree.map(jnp.asarray, trees.nested(_with_padded_rows(found.params, shape))),
+        vocabulary,
+        moments=moments if found.mu and found.nu else None,
+    )
+
+
+def outline_of_google(prefix: str) -> tuple[networks.NetworksConfig, list[str]]:
+    """(the shapes of a TensorFlow checkpoint, the paths of its parameters). Raises ConfigError."""
+    found, _ = _google(prefix)
+    return _shape_of_google(found), list(found.params)
+
+
+def _google(prefix):
+    """(a TensorFlow checkpoint in our terms, its vocabulary). Raises ConfigError."""
     vocabulary = _tokenizer_of(os.path.dirname(prefix) or os.curdir)
     try:
         found = google.read(tensorflow_bundle.Bundle(prefix))
@@ -271,9 +293,12 @@ def of_google(prefix: str) -> trained_weights.Weights:
             f"{prefix} has {found.vocab_size} rows for a vocabulary of {vocabulary.size}; put the"
             " vocab.txt that it was trained with beside it"
         )
+    return found, vocabulary
 
-    shape = networks.NetworksConfig(
-        vocab_size=vocabulary.size,
+
+def _shape_of_google(found):
+    return networks.NetworksConfig(
+        vocab_size=found.vocab_size,
         embedding_size=found.embedding_size,
         max_positions=found.max_positions,
         generator=_encoder_config(found.generator or found.discriminator),
@@ -281,16 +306,6 @@ def of_google(prefix: str) -> trained_weights.Weights:
         dtype="float32",
         sharing=found.sharing,
         discriminator_head="token",
-    )
-    _check_parameters(prefix, shape, trees.nested(found.params))
-    moments = {name: _with_padded_rows(getattr(found, name), shape) for name in ("mu", "nu")}
-    return trained_weights.Weights(
-        prefix,
-        found.step or 0,
-        shape,
-        jax.tree.map(jnp.asarray, trees.nested(_with_padded_rows(found.params, shape))),
-        vocabulary,
-        moments=moments if found.mu and found.nu else None,
     )
 
 

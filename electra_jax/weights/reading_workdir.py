@@ -99,9 +99,23 @@ def vocabulary_of(
 ) -> tuple[vocabulary_lib.Vocabulary, records.Manifest | None]:
     """Returns (the vocabulary with this hash, the manifest of its prepared data or None).
 
+    Raises ConfigError if the vocabulary is nowhere, see `vocabulary_place`.
+    """
+    place, vocabulary, data = _found(workdir, config, sha256, data_dir)
+    return vocabulary, prepared_data.manifest(data) or _manifest_beside(os.path.dirname(place))
+
+
+def vocabulary_place(workdir: str, config: config_lib.Config, sha256: str) -> str:
+    """Returns the folder of the vocabulary with this hash.
+
     Looks in the workdir first, then in the folders of prepared data. Raises ConfigError if the
     vocabulary is nowhere.
     """
+    return _found(workdir, config, sha256)[0]
+
+
+def _found(workdir, config, sha256, data_dir=""):
+    """(folder of the vocabulary with this hash, the vocabulary, the run's data)."""
     prepared = data_dir or config.data.dir
     if buckets.is_address(prepared) and not buckets.is_installed():
         prepared = ""  # the rows are there, and weights are read without them
@@ -121,7 +135,7 @@ def vocabulary_of(
         except ValueError as error:
             logging.error("%s cannot be used: %s", place, error)
             continue
-        return vocabulary, prepared_data.manifest(data) or _manifest_beside(os.path.dirname(place))
+        return place, vocabulary, data
     raise config_lib.ConfigError(
         f"the vocabulary {sha256[:12]} of {workdir} is neither in {places[0]} nor under {root};"
         " copy it there, or give --config.data.dir the folder of its prepared data"

@@ -60,7 +60,7 @@ def test_the_files_of_fine_tuning_are_complete_and_valid(name):
 
 def test_no_config_file_is_forgotten():
     names = {path.stem for path in (ROOT / "configs").glob("*.py")}
-    assert names == {*EVERY, *VARIANTS, *TUNING, "two_stage"}
+    assert names == {*EVERY, *VARIANTS, *TUNING, "two_stage", "continued"}
 
 
 def test_the_modern_recipe_ends_with_longer_rows_and_as_many_tokens_a_step():

@@ -15,7 +15,7 @@ import re
 import shutil
 from collections.abc import Iterator
 
-from . import corpus, encoder_workdir
+from . import bert_folder, corpus, encoder_workdir
 from .corpus import ROOT
 
 # What a page writes where a reader puts a name of their own -> a name in `layout`.
@@ -29,6 +29,8 @@ PLACEHOLDERS = {
     "--workdir=gs://BUCKET/runs/base": "--workdir=runs/bucket",  # reading flags needs no gcsfs
     "--workdir=gs://BUCKET/runs/mine": "--workdir=runs/bucket",
     "--config=configs/text_tokens.py:tiny": "--config=configs/electra_15.py:tiny",
+    "--config=configs/continued.py:WEIGHTS": "--config=configs/continued.py:bert",
+    "--config=configs/continued.py:runs/general": "--config=configs/continued.py:bert",
     "--input=FILE": "--input=sentences.txt",
     "--from=WORKDIR/finetune/NAME/TASK": "--from=runs/tuned/finetune/finetune/custom",
     "--from=runs/small/finetune/NAME/TASK": "--from=runs/tuned/finetune/finetune/custom",
@@ -104,6 +106,7 @@ def layout(folder: pathlib.Path, run: pathlib.Path | None = None) -> pathlib.Pat
         for name in ("continued", "electric"):  # commands before those that read them make these
             write_config(folder / "runs" / name)
 
+    bert_folder.write(folder / "bert")
     for name in ("corpus", "other", "domain", "general"):
         (folder / name).mkdir()
         corpus.write_corpus(folder / name / "text.txt", 60)

@@ -91,7 +91,6 @@ ONLY_READ = {
     "check ": "trains for minutes; checks/test_checks.py runs each check",
     "--from=electra_small": "needs Google's checkpoint; weights/test_google.py makes such ones",
     "configs/continue_from_google_small.py": "needs Google's checkpoint",
-    "init.from=bert": "needs a BERT; weights/test_bert.py makes one",
     "--push=": "needs an account of the Hub; weights/test_weights_on_the_hub.py",
     "=hf:": "reads the Hub; weights/test_weights_on_the_hub.py",
     "logging.writers=": "needs the package; report/test_real_services.py",

@@ -10,6 +10,7 @@ Beside them `vocab/` holds the vocabulary as it was used in training, and `read`
 differs after writing and reading.
 """
 
+import dataclasses
 import json
 import os
 import re
@@ -81,8 +82,26 @@ def write(vocabulary: vocabulary_lib.Vocabulary, folder: str, limit: int) -> Non
     vocabulary.save(os.path.join(folder, FOLDER))
 
 
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a vocabulary is: a file or a folder, as data.vocab names it, and how it is read."""
+
+    path: str
+    lower_case: bool = True  # of a vocab.txt; others have rules of their own
+    strip_accents: bool = True
+
+    def load(self) -> vocabulary_lib.Vocabulary:
+        """Returns the vocabulary. Raises ValueError, in one line."""
+        return vocabulary_lib.load(self.path, self.lower_case, self.strip_accents)
+
+
 def read(folder: str) -> vocabulary_lib.Vocabulary:
-    """Returns the vocabulary of a folder.
+    """Returns the vocabulary of a folder; raises as `place` does."""
+    return place(folder).load()
+
+
+def place(folder: str) -> Place:
+    """Returns which of a folder's files is its vocabulary.
 
     The copy in `vocab/` that `write` made comes first, then vocab.txt if the tokenizer is BERT's,
     then tokenizer.json. A copy or a vocab.txt gives way to the last if that has added tokens that
@@ -95,7 +114,7 @@ def read(folder: str) -> vocabulary_lib.Vocabulary:
         found = vocabulary_lib.load(os.path.join(folder, FOLDER))
         _refuse_edited(folder, found)
         more = os.path.exists(fast_) and _added_since(folder, found)
-        return vocabulary_lib.load(fast_) if more else found
+        return Place(fast_ if more else os.path.join(folder, FOLDER))
 
     settings = _settings(os.path.join(folder, TOKENIZER_CONFIG))
     kind = settings.get("tokenizer_class") or _settings(os.path.join(folder, CONFIG)).get(
@@ -103,20 +122,21 @@ def read(folder: str) -> vocabulary_lib.Vocabulary:
     )
     is_bert = kind is None or _BERT.fullmatch(kind) is not None
     if os.path.exists(text) and is_bert and settings.get("tokenize_chinese_chars", True):
-        found = _of_bert(text, settings)
+        bert = _of_bert(text, settings)
+        found = bert.load()
 
         # A piece of vocab.txt that was added as a token stays whole, which tokenizer.json tells.
         if os.path.exists(fast_) and _added_since(folder, found):
-            return vocabulary_lib.load(fast_)
+            return Place(fast_)
         if not (beyond := _added_beyond(folder, found.size)):
-            return found
+            return bert
         if not os.path.exists(fast_):
             raise ValueError(
                 f"{folder}: {beyond!r} was added to {VOCAB_TXT}, and there is no {TOKENIZER} that"
                 " knows it; save the tokenizer with transformers once more"
             )
     if os.path.exists(fast_):
-        return vocabulary_lib.load(fast_)
+        return Place(fast_)
     if os.path.exists(text):
         what = "does not part Chinese letters" if is_bert else f"is a {kind}"
         raise ValueError(
@@ -130,7 +150,7 @@ def read(folder: str) -> vocabulary_lib.Vocabulary:
 
 
 def _of_bert(path, settings):
-    """The vocabulary of a vocab.txt by the settings of BERT's tokenizer.
+    """A vocab.txt by the settings of BERT's tokenizer.
 
     Many folders, those of the first BERTs and of models for a domain, do not say whether text is
     lower-cased. Then the pieces tell: if it were, those with capitals could never occur.
@@ -140,7 +160,7 @@ def _of_bert(path, settings):
         lower_case = not vocabulary_fit.is_cased(vocabulary_lib.load(path))
     if strip_accents is None:
         strip_accents = lower_case
-    return vocabulary_lib.load(path, bool(lower_case), bool(strip_accents))
+    return Place(path, bool(lower_case), bool(strip_accents))
 
 
 def _refuse_edited(folder, copy):

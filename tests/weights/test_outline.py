@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`configs/continued.py`: a run goes on from weights of every kind with their shapes and words."""
+
+import importlib
+import os
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from electra_jax import config as config_lib
+from electra_jax.data import planning
+from electra_jax.step import plans, train_step
+from electra_jax.weights import exporting, outline, reading, starting_weights, warm_start
+from support import bert_folder, commands, corpus, odd, workdirs
+
+ONE_SHAPE = dict(layers=2, width=32, heads=2, feed_forward=64)  # as the discriminator's
+MODERN = {f"model__{name}": value for name, value in odd.MODERN.items()}
+PREDICTS = dict(objective__name="masked_lm")
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    return workdirs.small_vocabulary(tmp_path_factory.mktemp("words"))
+
+
+def workdir(folder, words, **overrides):
+    workdirs.made(folder / "run", words, **overrides)
+    return folder / "run"
+
+
+def export(kind, only=None, **overrides):
+    def write(folder, words):
+        found = reading.open(workdir(folder, words, **overrides))
+        out = folder / "out"
+        out.mkdir()
+        getattr(exporting, kind)(found, str(out), only)
+        return out
+
+    return write
+
+
+def run_of(**overrides):
+    return lambda folder, words: workdir(folder, words, **overrides)
+
+
+def checkpoint(folder, words):
+    return workdir(folder, words) / "checkpoints" / str(workdirs.STEP)
+
+
+def bert(form):
+    return lambda folder, _: bert_folder.write(folder / "bert", form)
+
+
+def google(folder, _):
+    for path in (corpus.ROOT / "tests" / "golden").glob("google_tiny.*"):
+        shutil.copy(path, folder)
+    pieces = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefg")
+    (folder / "vocab.txt").write_text("\n".join(pieces))
+    return folder
+
+
+NOTHING, HEAD, GENERATORS = set(), {"discriminator/head"}, {"generator/head"}
+KINDS = {  # name -> (writes the weights, what begins fresh)
+    "a run": (run_of(), NOTHING),
+    "a checkpoint": (checkpoint, NOTHING),
+    "a modern run": (run_of(**MODERN), NOTHING),
+    "one trunk": (run_of(model__sharing="all", model__generator=ONE_SHAPE), NOTHING),
+    "two tables": (run_of(model__sharing="none"), NOTHING),
+    "differences": (run_of(model__sharing="gdes", model__generator=ONE_SHAPE), NOTHING),
+    "a masked language model": (run_of(**PREDICTS), HEAD | GENERATORS),
+    "an export": (export("to_orbax"), NOTHING),
+    "a modern export": (export("to_orbax", **MODERN), NOTHING),
+    "an exported discriminator": (export("to_orbax", "discriminator"), GENERATORS),
+    "Hugging Face's folders": (export("to_hugging_face"), NOTHING),
+    "modern ones": (export("to_hugging_face", **MODERN), NOTHING),
+    "a discriminator of theirs": (export("to_hugging_face", "discriminator"), GENERATORS),
+    "a BERT": (bert("with all heads"), HEAD | GENERATORS),
+    "an encoder": (bert("the encoder alone"), HEAD | GENERATORS),
+    "Google's": (google, NOTHING),
+}
+
+
+def config_of(path):
+    tree = importlib.import_module("configs.continued").get_config(str(path))
+    tree.data.sequence_length = min(32, tree.data.sequence_length)
+    return config_lib.parse(tree)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_goes_on_from_weights_of_every_kind(tmp_path, words, kind):
+    write, expected = KINDS[kind]
+    path = write(tmp_path, words)
+    config = config_of(path)
+    assert config.init.from_ == str(path)
+    assert config_lib.unread(config) == []
+    warm_start.check_shapes(config)
+    starting_weights.check_vocabularies(config)
+
+    found = reading.open(path)
+    vocabulary = planning.load_vocabulary(planning.DataSettings.of(config.data, 0))
+    assert vocabulary.sha256 == found.vocabulary.sha256
+
+    objective = plans.make_objective(config, vocabulary, np.ones(vocabulary.size))
+    params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)), seed=4)
+    fresh = train_step.state_of(objective, plans.make_optimizer(config), params)
+    run = starting_weights.FreshRun(
+        config.init, config.optimizer.name, fresh, objective.phases, vocabulary,
+        plans.make_mesh(config),
+    )  # fmt: skip
+    before, after = odd.flat(params), odd.flat(warm_start.state(run).params)
+    kept = {path for path in after if np.array_equal(before[path], after[path])}
+    assert {"/".join(path.split("/")[:2]) for path in kept} == expected
+
+
+def test_the_generator_of_a_lone_network_is_its_lowest_third(tmp_path, words):
+    six = dict(model__discriminator=ONE_SHAPE | {"layers": 6})
+    config = config_of(workdir(tmp_path, words, **PREDICTS, **six))
+    assert config.model.discriminator.layers == 6
+    assert vars(config.model.generator) == vars(config.model.discriminator) | {"layers": 2}
+
+
+@pytest.mark.parametrize(
+    ("write", "rows"),
+    [
+        (run_of(model__max_positions=64), 32),  # more positions than its rows had tokens
+        (run_of(**MODERN, data__sequence_length=24), 24),
+        (bert("with all heads"), 16),  # of which only the table of positions is known
+    ],
+)
+def test_rows_are_as_long_as_those_of_the_first_training(tmp_path, words, write, rows):
+    path = write(tmp_path, words)
+    data = importlib.import_module("configs.continued").get_config(str(path)).data
+    assert (data.sequence_length, data.batch_size) == (rows, 32_768 // rows)
+
+
+def test_a_cased_vocab_txt_is_read_as_cased(tmp_path):
+    folder = bert_folder.write(tmp_path / "bert")
+    assert outline.read(folder).data == {
+        "vocab": os.path.join(folder, "vocab.txt"), "lower_case": True, "strip_accents": True,
+    }  # fmt: skip
+    (tmp_path / "bert" / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert outline.read(folder).data["lower_case"] is False
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ("", "name the weights: --config=configs/continued.py:WEIGHTS"),
+        (":nowhere", "nowhere holds no weights that can be read; give a workdir"),
+        (":empty", "empty holds no weights that can be read; give a workdir"),
+    ],
+)
+def test_what_holds_no_weights_is_one_line(tmp_path, monkeypatch, weights, message):
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    file = corpus.ROOT / "configs" / "continued.py"
+    line = commands.complaint(f"--config={file}{weights}", "--workdir=run", "--dry_run")
+    assert line.startswith(f"error: {message}")
+    assert not (tmp_path / "run").exists()
