@@ -16,6 +16,7 @@ from electra_jax import config as config_lib
 from electra_jax.cli import command, config_flag, distributed, settings_help, usage, wording
 from electra_jax.host import program
 from electra_jax.report import closing
+from support import bert_folder
 from support.corpus import ROOT
 
 RUN = """
@@ -283,6 +284,7 @@ def test_the_command_line_gets_the_file_first_and_keeps_the_argument(tmp_path, m
 
 
 @pytest.mark.parametrize("name", configs.names())
-def test_every_configuration_is_a_module_of_the_package(name):
+def test_every_configuration_is_a_module_of_the_package(name, tmp_path):
     module = importlib.import_module(f"electra_jax.configs.{name}")
-    assert module.get_config().name
+    needs = [bert_folder.write(tmp_path / "bert")] if name == "continued" else []
+    assert module.get_config(*needs).name
