@@ -65,6 +65,9 @@ def data() -> ml_collections.ConfigDict:
     c.mixture_alpha = 1.0  # without weights a source is drawn in proportion to its rows^alpha
     c.dir = ""  # folder of prepared data, shared by runs with equal settings; '': WORKDIR/data
     c.vocab = "train:sentencepiece:30522"  # or train:wordpiece:SIZE, a .model, vocab.txt, .json
+    # pieces that are added to a vocab.txt: those that shorten this text most; with weights to start
+    # from, init.new_tokens='mean' begins them
+    c.added_pieces = 0
     c.vocab_sample_characters = 100_000_000  # amount of text that trains the vocabulary
     c.lower_case = True  # the published models are uncased
     # As BERT's uncased tokenizer does; False for scripts in which marks are letters, such as Thai

@@ -4,10 +4,9 @@
     python -m electra_jax.main --config=configs/continue_from_google_small.py \
         --workdir=runs/domain_small
 
-It needs the following files (docs/weights.md has the steps):
+It needs the following files:
 
     electra_small/         the released archive: the checkpoint's files and vocab.txt
-    domain/vocab.txt       a copy of that vocab.txt, with the words of the domain appended
     domain/*.txt, general/*.txt      the texts; a blank line ends a document
 
 Each source is evaluated by itself: the losses on `domain` should fall, and those on `general` show
@@ -22,13 +21,14 @@ def get_config():
     config = small.get_config()
     config.name = "continue_from_google_small"
     config.init.update({"from": "electra_small"})
-    config.init.new_tokens = "mean"  # an appended word begins as the mean of its old sub-tokens
+    config.init.new_tokens = "mean"  # an added piece begins as the mean of its old ones
     config.init.optimizer = "fresh"  # 'restored' if the checkpoint still has Adam's moments
 
     # Three rows of four are from the domain. The fourth is general text, against forgetting, as in
     # Ibrahim et al. 2024 (arXiv:2403.08763: replay), who also raise the rate again and lower it.
     config.data.source = "text:domain/*.txt@3;text:general/*.txt@1"
-    config.data.vocab = "domain/vocab.txt"
+    config.data.vocab = "electra_small/vocab.txt"
+    config.data.added_pieces = 2_000  # those that shorten this text most
     config.data.lower_case = True  # the released vocabulary is uncased,
     config.data.strip_accents = True  # and BERT's uncased tokenizer strips accents
 

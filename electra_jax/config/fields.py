@@ -56,6 +56,7 @@ class Data:
     mixture_alpha: float = between(0, 10, untouched=(1.0,))
     dir: str
     vocab: str
+    added_pieces: int = between(0, 2_000_000)
     vocab_sample_characters: int = between(1_000, math.inf)
     lower_case: bool = one_of(True, False, untouched=(True,))
     strip_accents: bool = one_of(True, False, untouched=(True,))

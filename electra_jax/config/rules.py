@@ -267,6 +267,11 @@ def _check_text(c: Config) -> None:
         raise ConfigError("data.source is empty; try builtin, text:GLOB or hf:OWNER/NAME")
     if not c.data.vocab.strip():
         raise ConfigError("data.vocab is empty; try train:sentencepiece:8192 or a path")
+    if c.data.added_pieces and c.data.vocab.startswith("train:"):
+        raise ConfigError(
+            f"data.added_pieces={c.data.added_pieces} adds to a vocab.txt, and"
+            f" data.vocab={c.data.vocab!r} trains a vocabulary; make that larger, or name a file"
+        )
 
 
 def _check_mesh(c: Config) -> None:

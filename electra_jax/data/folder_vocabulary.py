@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The vocabulary of a prepared folder: loaded from a file, or trained on a sample of the text.
+"""The vocabulary of a prepared folder: loaded from a file, or made of a sample of the text.
 
-make      once per folder, in the main process: loads or trains, and saves a copy
-sample    the text that it is trained on
+make      once per folder, in the main process: loads, trains or extends, and saves a copy
+sample    the text that it is made of
 loaded    in each worker: that copy
 
 vocabulary_fit.py checks that the vocabulary and the text fit each other.
@@ -26,6 +26,7 @@ from electra_jax.data import (
     text,
     tokenising,
     unit_files,
+    vocabulary_extension,
     vocabulary_fit,
     vocabulary_training,
 )
@@ -46,7 +47,7 @@ def make(
     workers: executors.Executor,
     phases: progress_lines.Phases,
 ) -> vocabulary_lib.Vocabulary:
-    """Returns the folder's vocabulary; loads or trains it, and saves it, unless this was done."""
+    """Returns the folder's vocabulary; loads or makes it, and saves it, unless this was done."""
     directory = os.path.join(plan.folder, records.VOCABULARY)
     settings = plan.settings
 
@@ -59,6 +60,8 @@ def make(
     if not settings.vocab.startswith("train:"):
         vocabulary = planning.load_vocabulary(settings)
         vocabulary_fit.refuse_unreachable(vocabulary, settings.vocab)
+        if settings.added_pieces:
+            vocabulary = _extended(vocabulary, plan, tasks, workers, phases)
     else:
         kind, size = planning.trained_kind(settings.vocab)
         vocabulary = vocabulary_training.train(
@@ -90,6 +93,30 @@ def loaded(folder: str, sha256: str) -> vocabulary_lib.Vocabulary:
     if vocabulary.sha256 != sha256:
         raise ValueError(f"the vocabulary in {folder} was changed while it was used; run again")
     return vocabulary
+
+
+def _extended(vocabulary, plan, tasks, workers, phases):
+    """The vocabulary with further pieces, found in a sample of the text; says what they save."""
+    asked, read = plan.settings.added_pieces, [0.0]
+    phases.begin(
+        "reading",
+        "reading text to find pieces that its vocabulary lacks",
+        share=lambda: read[-1],
+        more=downloads.so_far(tasks, workers),
+    )
+    lines = list(sample(plan, tasks, workers, read.append))
+    phases.begin("training the vocabulary", f"choosing {asked:,} pieces to add")
+    found = vocabulary_extension.extend(vocabulary, asked, lines)
+    phases.tell(
+        f"{found.added:,} pieces added to the {vocabulary.size:,} of {plan.settings.vocab}: a word"
+        f" of the sample has {found.tokens_after:.2f} tokens, {found.tokens_before:.2f} before"
+    )
+    if found.added < asked:
+        phases.tell(
+            f"warning: the text gives only {found.added:,} pieces that save tokens, not the"
+            f" {asked:,} of data.added_pieces"
+        )
+    return found.vocabulary
 
 
 def _announced(plan, tasks, workers, phases):

@@ -33,6 +33,7 @@ class DataSettings:
 
     source: str
     vocab: str
+    added_pieces: int
     sequence_length: int
     mixture_alpha: float
     vocab_sample_characters: int
@@ -55,6 +56,11 @@ class DataSettings:
         """Takes the fields of that name from the section `data` of a configuration."""
         names = [field.name for field in dataclasses.fields(cls) if field.name != "seed"]
         return cls(**{name: getattr(section, name) for name in names}, seed=seed)
+
+    @property
+    def makes_vocabulary(self) -> bool:
+        """Whether the vocabulary is made of the text, at least in part."""
+        return self.vocab.startswith("train:") or self.added_pieces > 0
 
 
 def folder_of(settings: DataSettings, root: str) -> str:
@@ -199,14 +205,25 @@ def row_settings(settings: DataSettings) -> dict[str, Any]:
 
     if not settings.vocab.startswith("train:"):
         values["vocab"] = load_vocabulary(settings).sha256
+    if not settings.added_pieces:  # the name of folders from before there was this setting
+        del values["added_pieces"]
 
     return values
 
 
 def load_vocabulary(settings: DataSettings) -> vocabulary.Vocabulary:
-    """Loads the vocabulary file that `settings.vocab` names. Raises ValueError, one line."""
+    """Loads the vocabulary file that `settings.vocab` names, without pieces that are to be added.
+
+    Raises ValueError, one line.
+    """
     path = vocabulary_file(settings.vocab)
-    return vocabulary.load(path, settings.lower_case, settings.strip_accents)
+    found = vocabulary.load(path, settings.lower_case, settings.strip_accents)
+    if settings.added_pieces and found.kind != "wordpiece":
+        raise ValueError(
+            f"data.added_pieces={settings.added_pieces} adds to a vocab.txt, and"
+            f" data.vocab={settings.vocab!r} is a {vocabulary.FILES[found.kind]}; set it to 0"
+        )
+    return found
 
 
 def make_tasks(plan: DataPlan) -> list[UnitTask]:

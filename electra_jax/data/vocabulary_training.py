@@ -9,7 +9,7 @@ import io
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import sentencepiece
 import tokenizers
@@ -27,7 +27,7 @@ _LONGEST = 1 << 14  # characters per line; SentencePiece skips lines of more tha
 def train(
     kind: str,
     size: int,
-    lines: Iterator[str],
+    lines: Iterable[str],
     lower_case: bool = True,
     strip_accents: bool = True,
     seed: int = 0,
@@ -49,21 +49,53 @@ def train(
     if size > high:
         raise ValueError(f"a vocabulary of {size} is too large; {high:,} is the most")
 
+    lines = cleaned(lines)
+    if kind == "wordpiece":
+        return _train_wordpiece(size, list(lines), lower_case, strip_accents)
+
+    return _train_sentencepiece(size, lines, lower_case, strip_accents, seed)
+
+
+def cleaned(lines: Iterable[str]) -> Iterator[str]:
+    """Returns lines without surrogates and without empty ones, long ones in parts.
+
+    The first line is read at once, so that no text is refused (ValueError) before training starts.
+    """
     parts = (line[i : i + _LONGEST] for line in lines for i in range(0, len(line), _LONGEST))
-    cleaned = (
+    found = (
         vocabulary_codecs.SURROGATES.sub("\ufffd", part) for part in parts if not part.isspace()
     )
-
-    # The first line is read here, so that empty text is refused before training starts.
-    first = next(cleaned, None)
+    first = next(found, None)
     if first is None:
         raise ValueError("there is no text to train a vocabulary on; look at data.source")
-    cleaned = itertools.chain([first], cleaned)
+    return itertools.chain([first], found)
 
-    if kind == "wordpiece":
-        return _train_wordpiece(size, list(cleaned), lower_case, strip_accents)
 
-    return _train_sentencepiece(size, cleaned, lower_case, strip_accents, seed)
+def words_of(
+    lines: Iterable[str], lower_case: bool, strip_accents: bool
+) -> collections.Counter[str]:
+    """Returns how often each word occurs, as BERT's tokenizer parts and normalises words."""
+    return _words(_bert_tokenizer(lower_case, strip_accents), lines)
+
+
+def _bert_tokenizer(lower_case, strip_accents):
+    """WordPiece without pieces, with BERT's rules of what a word is."""
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        lowercase=lower_case, strip_accents=strip_accents
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer
+
+
+def _words(tokenizer, lines):
+    chunks = collections.Counter(chunk for line in lines for chunk in line.split(" "))
+    words: collections.Counter[str] = collections.Counter()
+    for chunk, count in chunks.items():
+        normal = tokenizer.normalizer.normalize_str(chunk)
+        for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal):
+            words[word] += count
+    return words
 
 
 def _train_sentencepiece(size, lines, lower_case, strip_accents, seed):
@@ -126,12 +158,7 @@ def _remedy(error):
 
 
 def _train_wordpiece(size, lines, lower_case, strip_accents):
-    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        lowercase=lower_case, strip_accents=strip_accents
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-
+    tokenizer = _bert_tokenizer(lower_case, strip_accents)
     special = [spellings[0] for spellings in vocabulary_codecs.SPELLINGS.values()]
     alphabet, inside = _characters(tokenizer, lines, size * 3 // 4 - len(special))
 
@@ -163,14 +190,11 @@ def _characters(tokenizer, lines, room):
     Returns:
       (characters, those of them that occur inside words), both sorted.
     """
-    chunks = collections.Counter(chunk for line in lines for chunk in line.split(" "))
     counts, inside = collections.Counter(), set()
-    for chunk, count in chunks.items():
-        normal = tokenizer.normalizer.normalize_str(chunk)
-        for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal):
-            inside.update(word[1:])
-            for character in word:
-                counts[character] += count
+    for word, count in _words(tokenizer, lines).items():
+        inside.update(word[1:])
+        for character in word:
+            counts[character] += count
 
     wanted = _COVERAGE * counts.total()
     alphabet = []

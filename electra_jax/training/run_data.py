@@ -92,13 +92,15 @@ def stage_settings(
 ) -> planning.DataSettings:
     """How the rows of one stage are made.
 
-    A later stage with rows of another length reads the vocabulary that was trained for the first
+    A later stage with rows of another length reads the vocabulary that was made for the first
     stage, from `first_folder`.
     """
     length, vocab = data.lengths[number], prepared_data.own_vocabulary(data)
-    if length != data.lengths[0] and vocab.startswith("train:"):
+    settings = dataclasses.replace(data.settings, sequence_length=length, vocab=vocab)
+    if length != data.lengths[0] and settings.makes_vocabulary:
         vocab = os.path.join(first_folder, records.VOCABULARY)
-    return dataclasses.replace(data.settings, sequence_length=length, vocab=vocab)
+        settings = dataclasses.replace(settings, vocab=vocab, added_pieces=0)
+    return settings
 
 
 def heldout(run_records: records.Records, limit: int) -> list[tuple[str, np.ndarray, np.ndarray]]:

@@ -215,6 +215,12 @@ def check_vocabularies(config: config_lib.Config) -> None:
             continue
         sha256, theirs = found
         named = f"{setting}={path!r}"
+        if section.added_pieces:
+            raise config_lib.ConfigError(
+                f"{named} has a vocabulary of its own, to which"
+                f" data.added_pieces={section.added_pieces} adds; let the new pieces begin as the"
+                " mean of those that spell them: init.new_tokens='mean'"
+            )
         if not section.vocab.startswith("train:"):
             vocabulary = planning.load_vocabulary(planning.DataSettings.of(section, config.seed))
             _check_init_vocabulary(named, init, sha256, vocabulary, theirs)

@@ -230,7 +230,8 @@ def own_vocabulary(data: RunData) -> str:
     """Returns data.vocab, or the copy in the workdir if data.vocab names a file that is gone."""
     named = data.settings.vocab
     here = os.path.join(data.workdir, VOCABULARY)
-    if named.startswith("train:") or not data.workdir or not os.path.isdir(here):
+    # The copy has the pieces that were added, so it cannot stand for the file.
+    if data.settings.makes_vocabulary or not data.workdir or not os.path.isdir(here):
         return named
 
     try:
@@ -255,7 +256,8 @@ def vocabulary_size(data: RunData) -> int:
         return planning.trained_kind(settings.vocab)[1]
 
     path = planning.vocabulary_file(own_vocabulary(data))
-    return vocabulary_lib.load(path, settings.lower_case, settings.strip_accents).size
+    named = vocabulary_lib.load(path, settings.lower_case, settings.strip_accents)
+    return named.size + settings.added_pieces
 
 
 def changed(data: RunData, record: Record) -> str:

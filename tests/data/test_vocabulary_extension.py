@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pieces that are added to a vocab.txt: which they are, and that all of a run knows them."""
+
+import dataclasses
+import os
+import re
+
+import pytest
+
+from electra_jax import config as config_lib
+from electra_jax.data import planning, preparation, vocabulary, vocabulary_extension
+from electra_jax.speed import dry_run
+from electra_jax.training import run_data
+from electra_jax.weights import starting_weights
+from support import bert_folder
+from support.corpus import small_run, text_settings, write_corpus
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+LETTERS = list("abcdefghijklmnopqrstuvwxyz.")
+OLD = [*SPECIAL, *LETTERS, *(f"##{x}" for x in LETTERS[:-1]), "the"]
+
+
+def made(pieces):
+    return vocabulary.Vocabulary("wordpiece", "\n".join(pieces).encode(), True, True)
+
+
+def vocab_txt(folder):
+    path = folder / "vocab.txt"
+    path.write_text("\n".join(OLD) + "\n")
+    return str(path)
+
+
+def test_the_pieces_that_save_most_tokens_come_first():
+    """Six letters four times are 20 tokens saved, five letters three times 12, two letters 5."""
+    lines = ["zebras zebras quail the", "zebras zebras quail the", "quail ox ox ox ox ox the"]
+    found = vocabulary_extension.extend(made(OLD), 3, lines)
+    assert found.vocabulary.pieces == [*OLD, "zebras", "quail", "ox"]
+    assert found.added == 3
+    words, before = 4 + 3 + 5 + 3, 4 * 6 + 3 * 5 + 5 * 2 + 3
+    assert (found.tokens_before, found.tokens_after) == (before / words, 1)
+
+
+def test_only_as_many_are_added_as_are_asked_for():
+    lines = ["zebras zebras quail quail"]
+    assert vocabulary_extension.extend(made(OLD), 1, lines).vocabulary.pieces[len(OLD) :] == [
+        "zebras"
+    ]
+
+
+def test_what_occurs_once_or_is_a_token_already_is_not_added():
+    found = vocabulary_extension.extend(made(OLD), 9, ["the the the a a a zebras"])
+    assert found.vocabulary.pieces == OLD and found.added == 0
+    assert found.tokens_before == found.tokens_after
+
+
+def test_a_letter_that_the_old_pieces_lack_is_added_though_it_saves_no_token():
+    """A word with it is one [UNK], which says nothing."""
+    found = vocabulary_extension.extend(made(OLD), 1, ["the ж the ж the ж"])
+    assert found.vocabulary.pieces[len(OLD) :] == ["ж"]
+
+
+def test_the_inside_of_words_is_reckoned_as_such():
+    """`##ing` saves two tokens in each word; that `i`, `n` and `g` begin words does not matter."""
+    words = [f"{first}ing" for first in "bcdfhjklmprstvwxz"]
+    (piece,) = vocabulary_extension.extend(made(OLD), 1, [" ".join(words)]).vocabulary.pieces[
+        len(OLD) :
+    ]
+    assert piece == "##ing"
+
+
+def test_no_text_is_refused():
+    with pytest.raises(ValueError, match="there is no text to train a vocabulary on"):
+        vocabulary_extension.extend(made(OLD), 5, [" ", "\n"])
+
+
+def prepared(tmp_path, **changes):
+    """(the settings, the lines that were said, the vocabulary of the folder)."""
+    write_corpus(tmp_path / "text.txt", 60)
+    settings = text_settings(
+        f"text:{tmp_path}/text.txt", vocab_txt(tmp_path), 16, workers=1, heldout_fraction=0.1,
+        **changes,
+    )  # fmt: skip
+    said = []
+    folder = preparation.prepare(settings, str(tmp_path / "data"), said.append)
+    return settings, said, vocabulary.load(os.path.join(folder, "vocab"))
+
+
+def test_prepared_text_has_the_added_pieces(tmp_path):
+    settings, said, found = prepared(tmp_path, added_pieces=20)
+    assert found.pieces[: len(OLD)] == OLD and found.size == len(OLD) + 20
+    (line,) = [line for line in said if "pieces added" in line]
+    told = re.search(rf"20 pieces added to the {len(OLD)} of {settings.vocab}: .* (\S+) bef", line)
+    assert 1 < float(re.search(r"has (\S+) tokens", line)[1]) < float(told[1])
+
+    plain = planning.folder_of(dataclasses.replace(settings, added_pieces=0), "")
+    assert planning.folder_of(settings, "") != plain
+
+
+def test_too_little_text_for_so_many_pieces_is_said(tmp_path):
+    _, said, found = prepared(tmp_path, added_pieces=5_000)
+    (line,) = [line for line in said if line.startswith("warning: the text gives only")]
+    count = int(re.search(r"only (\d+) pieces", line)[1])
+    assert found.size == len(OLD) + count and 12 < count < 5_000
+
+
+def test_folders_of_before_keep_their_names(tmp_path):
+    """Rows that were prepared before there was this setting are not prepared again."""
+    settings = text_settings("builtin", vocab_txt(tmp_path), 16)
+    assert "added_pieces" not in planning.row_settings(settings)
+
+
+def test_longer_rows_of_a_later_stage_have_the_same_vocabulary(tmp_path):
+    write_corpus(tmp_path / "text.txt", 60)
+    config = config_lib.parse(
+        small_run(
+            f"text:{tmp_path}/text.txt",
+            str(tmp_path / "data"),
+            data__vocab=vocab_txt(tmp_path),
+            data__added_pieces=20,
+            data__sequence_length=16,
+            schedule__stages=((0.5, 32, 8),),
+        )  # fmt: skip
+    )
+    short, long = (
+        vocabulary.load(os.path.join(folder, "vocab"))
+        for folder in run_data.prepare(config, str(tmp_path / "run"))
+    )
+    assert short.pieces == long.pieces and short.size == len(OLD) + 20
+
+    # A run that goes on finds its rows, and its size is known before there are any.
+    assert run_data.prepare(config, str(tmp_path / "run"))
+    sizes = [dry_run.text(config, str(tmp_path / name)).splitlines()[1] for name in ("new", "run")]
+    assert sizes[0].startswith("parameters") and sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize(
+    ("vocab", "message"),
+    [
+        ("train:wordpiece:64", "data.added_pieces=5 adds to a vocab.txt, and data.vocab='train:"),
+        ("MODEL", "data.added_pieces=5 adds to a vocab.txt, and data.vocab=.* is a vocab.model"),
+    ],
+)
+def test_pieces_are_added_to_a_vocab_txt_alone(tmp_path, words_model, vocab, message):
+    vocab = vocab.replace("MODEL", words_model)
+    tree = small_run("builtin", "", data__vocab=vocab, data__added_pieces=5)
+    with pytest.raises(ValueError, match=message):
+        planning.make_plan(planning.DataSettings.of(config_lib.parse(tree).data, 0), "")
+
+
+@pytest.fixture(scope="module")
+def words_model(tmp_path_factory):
+    from electra_jax.data import vocabulary_training  # noqa: PLC0415
+
+    folder = tmp_path_factory.mktemp("model")
+    lines = write_corpus(folder / "corpus.txt").read_text().splitlines()
+    found = vocabulary_training.train("sentencepiece", 64, iter(lines))
+    (folder / "a.model").write_bytes(found.native)
+    return str(folder / "a.model")
+
+
+def test_weights_that_do_not_know_the_pieces_are_refused_with_the_remedy(tmp_path):
+    folder = bert_folder.write(tmp_path / "bert")
+    settings = dict(data__vocab=f"{folder}/vocab.txt", data__added_pieces=3)
+    tree = small_run("builtin", "", **settings)
+    tree.init["from"] = folder
+    with pytest.raises(config_lib.ConfigError, match="added_pieces=3 adds; .*new_tokens='mean'"):
+        starting_weights.check_vocabularies(config_lib.parse(tree))
+    tree.init.new_tokens = "mean"
+    starting_weights.check_vocabularies(config_lib.parse(tree))
