@@ -9,8 +9,8 @@ It needs the following files:
     electra_small/         the released archive: the checkpoint's files and vocab.txt
     domain/*.txt, general/*.txt      the texts; a blank line ends a document
 
-Each source is evaluated by itself: the losses on `domain` should fall, and those on `general` show
-how much is forgotten.
+Each source is evaluated by itself, first before the first step: the losses on `domain` should fall,
+and those on `general` show how much is forgotten.
 """
 
 from electra_jax.configs import small

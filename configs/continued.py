@@ -11,8 +11,9 @@ discriminator, with a fresh head.
 --config.data.added_pieces=2000 adds the words to a vocab.txt that shorten this text most.
 
 Three rows of four are from the domain. The fourth is general text, against forgetting, as in
-Ibrahim et al. 2024 (arXiv:2403.08763: replay). Each source is evaluated by itself: the losses on
-the domain should fall, and those on the general text show how much is forgotten.
+Ibrahim et al. 2024 (arXiv:2403.08763: replay). Each source is evaluated by itself, first before the
+first step: the losses on the domain should fall, and those on the general text show how much is
+forgotten.
 """
 
 from electra_jax.configs import base

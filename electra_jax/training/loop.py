@@ -172,7 +172,11 @@ class _Loop:
         return self._finish()
 
     def _begin(self):
-        """Announces the first stage, or evaluates a run that has nothing left to do."""
+        """Announces the first stage, or evaluates a run that has nothing left to do.
+
+        What a signal has left to be evaluated is evaluated now, and so are the weights that a run
+        begins with.
+        """
         run = self._run
         due = run.evaluation_due = self._out.owes_evaluation()
         if self._budget.over:
@@ -187,6 +191,8 @@ class _Loop:
             self._out.stage_begins()
             if due:
                 self._evaluate()
+                if self._stopping and run.step > self._saved_step:
+                    self._save()
 
     def _next_lanes(self):
         """The next batch; None if a signal came while its rows were not prepared yet.

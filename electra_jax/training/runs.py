@@ -156,6 +156,9 @@ def _build_run(config, workdir, mesh, records_by_stage) -> Run:
 
     kept = {} if restored is None else restored.metadata
     rows_seen = counters.to_int(jax.device_get(state.rows_seen))
+    step = int(state.step)
+    # What weights know before the first step tells what the run has gained, and what is forgotten.
+    begins_with_weights = step == 0 and bool(config.init.from_ or config.init.generator_from)
 
     return Run(
         config=config,
@@ -172,12 +175,12 @@ def _build_run(config, workdir, mesh, records_by_stage) -> Run:
         environment=provenance.of_this_start(),
         state=state,
         interval=interval,
-        step=int(state.step),
+        step=step,
         rows_seen=rows_seen,
         stage_number=budget.stage_of(config.schedule, state),
         rows_by_stage=list(kept.get("rows_by_stage", [rows_seen] + [0] * (len(plan.stages) - 1))),
         rollbacks=list(kept.get("rollbacks", [])),
-        evaluation_due=kept.get("evaluation_due", False),
+        evaluation_due=kept.get("evaluation_due", begins_with_weights),
     )
 
 

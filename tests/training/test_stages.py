@@ -250,6 +250,25 @@ def test_a_signal_while_a_program_is_compiled_loses_no_step(
     assert rows(tmp_path) == rows(finished[0])
 
 
+def test_a_signal_before_the_first_evaluation_of_given_weights_loses_nothing(
+    text, finished, tmp_path
+):
+    tree = staged(text, schedule__steps=2)
+    tree.init["from"] = str(finished[0])
+    electra_jax.train(tree, tmp_path / "whole")
+    with pytest.MonkeyPatch.context() as patch:
+        asked = AskedToStop(patch, after=0)
+        electra_jax.train(tree, tmp_path / "stopped")
+        asked.end()
+    assert metadata.read(tmp_path / "stopped" / "checkpoints" / "0")["evaluation_due"]
+    assert "stopped and saved at step 0;" in (tmp_path / "stopped" / "log.txt").read_text()
+
+    electra_jax.train(tree, tmp_path / "stopped")
+    assert digest(tmp_path / "stopped") == digest(tmp_path / "whole")
+    assert rows(tmp_path / "stopped") == rows(tmp_path / "whole")
+    assert rows(tmp_path / "whole")[0]["step"] == 0
+
+
 def test_what_the_next_start_has_evaluated_is_not_evaluated_once_more(text, finished, tmp_path):
     """It is killed before it saves, so the checkpoint still says that the evaluation is due."""
     with pytest.MonkeyPatch.context() as patch:

@@ -2,6 +2,7 @@
 """Going on from somebody's weights, with real runs: moments, vocabulary, positions, generator."""
 
 import dataclasses
+import json
 import re
 import shutil
 
@@ -76,6 +77,32 @@ def test_by_default_the_optimizer_begins_fresh(text, finished, tmp_path):
     assert not any(np.any(x) for x in jax.tree.leaves(run.state.optimizer))
     same = digest(finished[0] / "checkpoints" / "6", "params")
     assert checkpoint.digest({"params": run.state.params}) == same
+
+
+def evaluated(workdir):
+    """{step: held-out metrics} of a run, as it wrote them."""
+    rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    return {row.pop("step"): row for row in rows if row["kind"] == "eval"}
+
+
+def test_weights_are_evaluated_before_the_first_step(text, finished, tmp_path):
+    """Only beside it can be told what a run has gained and, of another text, what is forgotten."""
+    tree = small_run(*text, schedule__steps=2, evaluation__every=2)
+    tree.init["from"] = str(finished[0])
+    electra_jax.train(config_lib.parse(tree), tmp_path)
+    found = evaluated(tmp_path)
+    assert list(found) == [0, 2]
+    trained = evaluated(finished[0])[6]
+    differ = {name for name in trained if trained[name] != found[0][name]}
+    assert differ == {"tokens_seen"} and found[0]["tokens_seen"] == 0
+
+    # Another start of the same run does not do it again.
+    electra_jax.train(config_lib.parse(tree), tmp_path)
+    assert list(evaluated(tmp_path)) == [0, 2]
+
+
+def test_fresh_weights_are_not_evaluated(finished):
+    assert list(evaluated(finished[0])) == [6]
 
 
 @pytest.mark.parametrize(
