@@ -269,8 +269,8 @@ def init() -> ml_collections.ConfigDict:
     # if there are more positions than in the weights: 'copied': the table is repeated, as in
     # Longformer | 'interpolated' | 'fresh': the whole table is random
     c.longer_positions = "copied"
-    # encoder of the generator, if the weights have none: 'fresh' | 'discriminator': copies its
-    # lowest layers
+    # the generator, if the weights have none: 'fresh' | 'discriminator': copies its lowest layers,
+    # with its head if that predicts tokens
     c.missing_generator = "fresh"
     # Adam's moments: 'fresh' | 'restored'; either way the schedule begins anew, with its warmup
     c.optimizer = "fresh"

@@ -95,12 +95,14 @@ def test_the_head_goes_to_a_network_that_predicts_tokens(tmp_path, network, form
 
 
 def test_a_generator_may_begin_as_the_lowest_layers_of_bert(tmp_path):
-    """Its head begins fresh: another encoder's is worth nothing."""
+    """And with BERT's head, which predicts from them what it can."""
     one = SHAPE | dict(layers=1)
     found, fresh = begin(
         write(tmp_path / "bert"), init__missing_generator="discriminator", model__generator=one
     )
-    assert fresh == {path for path in found if "/head/" in path}
+    assert fresh == {path for path in found if path.startswith("discriminator/head/")}
+    bias = tensors()["cls.predictions.bias"]
+    np.testing.assert_array_equal(found["generator/head/bias"][: len(bias)], bias)
     wide = tensors()["bert.encoder.layer.0.intermediate.dense.weight"]
     np.testing.assert_array_equal(found["generator/encoder/feed_forward/in/kernel"], [wide.T])
 
