@@ -43,10 +43,11 @@ PLACEHOLDERS = {
     "--config.seed=S": "--config.seed=1",
     "--step=500": "--step=2",  # the runs of `layout` have two steps
     "--config.data.vocab=train:sentencepiece:32000": "--config.data.vocab=train:sentencepiece:64",
+    "--config.data.vocab=train:sentencepiece:8000": "--config.data.vocab=train:sentencepiece:64",
 }
 # Runs that commands read, each a copy of one small run.
 RUNS = (
-    *("tiny", "tiny_paper", "small", "mine", "wikipedia", "a", "b"),
+    *("tiny", "tiny_paper", "small", "mine", "wikipedia", "domain", "a", "b"),
     *(f"mask{rate}-seed{seed}" for rate in (15, 25) for seed in range(3)),
 )
 _COMMAND = re.compile(

@@ -73,6 +73,8 @@ AFTER = {
     "--workdir=runs/stage_2": "--workdir=runs/stage_1",
     "--workdir=runs/fast": "--workdir=runs/generator",
     "score --workdir=runs/electric": "main --config=configs/electric.py",
+    "--control=random": "--config.name=random",
+    "--control=before": "--config.name=before",
 }
 # Pre-training with one of these parts trains two steps. The others are run as they stand, up to
 # --dry_run, and so are scripts of clusters and records of experiments: other tests train each
@@ -249,8 +251,9 @@ def smaller(command):
         if "generator_alone" in command.rest:  # its one network is the generator of the next run
             shape = SMALLER_GENERATOR.items()
             more |= {n.replace("generator", "discriminator"): v for n, v in shape}
-        if "--from=" in command.rest:  # shapes are the folder's
-            more = {n: v for n, v in more.items() if ".model." not in n and "vocab" not in n}
+        if "--from=" in command.rest or "continued.py:" in command.rest:  # shapes are the weights'
+            theirs = (".model.", "vocab", "sequence_length")
+            more = {n: v for n, v in more.items() if not any(part in n for part in theirs)}
         steps = ["--steps=1"] if command.module == "benchmark" else []
         return added(more, command.rest) + steps
     return []
