@@ -31,12 +31,12 @@ def vocab_txt(folder):
 
 
 def test_the_pieces_that_save_most_tokens_come_first():
-    """Six letters four times are 20 tokens saved, five letters three times 12, two letters 5."""
-    lines = ["zebras zebras quail the", "zebras zebras quail the", "quail ox ox ox ox ox the"]
+    """Six letters four times save 4 x 5 tokens, five letters 3 x 4, two letters nine times 9."""
+    lines = ["zebras zebras quail the", "zebras zebras quail the", "quail the " + "ox " * 9]
     found = vocabulary_extension.extend(made(OLD), 3, lines)
     assert found.vocabulary.pieces == [*OLD, "zebras", "quail", "ox"]
     assert found.added == 3
-    words, before = 4 + 3 + 5 + 3, 4 * 6 + 3 * 5 + 5 * 2 + 3
+    words, before = 4 + 3 + 9 + 3, 4 * 6 + 3 * 5 + 9 * 2 + 3
     assert (found.tokens_before, found.tokens_after) == (before / words, 1)
 
 

@@ -70,6 +70,7 @@ KINDS = {  # name -> (writes the weights, what begins fresh)
     "two tables": (run_of(model__sharing="none"), NOTHING),
     "differences": (run_of(model__sharing="gdes", model__generator=ONE_SHAPE), NOTHING),
     "a masked language model": (run_of(**PREDICTS), HEAD),
+    "one with settings of another method": (run_of(**PREDICTS, model__sharing="gdes"), HEAD),
     "an export": (export("to_orbax"), NOTHING),
     "a modern export": (export("to_orbax", **MODERN), NOTHING),
     "an exported discriminator": (export("to_orbax", "discriminator"), GENERATORS),
@@ -119,6 +120,11 @@ def test_the_generator_of_a_lone_network_is_its_lowest_third(tmp_path, words):
     config = config_of(workdir(tmp_path, words, **PREDICTS, **six))
     assert config.model.discriminator.layers == 6
     assert vars(config.model.generator) == vars(config.model.discriminator) | {"layers": 2}
+
+
+def test_with_rotary_positions_rows_may_be_as_long_as_those_of_the_first_training(tmp_path, words):
+    path = export("to_hugging_face", **MODERN, data__sequence_length=48)(tmp_path, words)
+    assert config_of(path).model.max_positions == 48
 
 
 @pytest.mark.parametrize(
