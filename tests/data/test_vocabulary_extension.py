@@ -4,6 +4,7 @@
 import dataclasses
 import os
 import re
+import shutil
 
 import pytest
 
@@ -60,12 +61,11 @@ def test_a_letter_that_the_old_pieces_lack_is_added_though_it_saves_no_token():
 
 
 def test_the_inside_of_words_is_reckoned_as_such():
-    """`##ing` saves two tokens in each word; that `i`, `n` and `g` begin words does not matter."""
+    """`##ing` saves two tokens in each word, though there is a word `ing`."""
     words = [f"{first}ing" for first in "bcdfhjklmprstvwxz"]
-    (piece,) = vocabulary_extension.extend(made(OLD), 1, [" ".join(words)]).vocabulary.pieces[
-        len(OLD) :
-    ]
-    assert piece == "##ing"
+    old = [*OLD, "ing"]
+    found = vocabulary_extension.extend(made(old), 1, [" ".join(words)])
+    assert found.vocabulary.pieces[len(old) :] == ["##ing"]
 
 
 def test_no_text_is_refused():
@@ -109,28 +109,42 @@ def test_folders_of_before_keep_their_names(tmp_path):
     assert "added_pieces" not in planning.row_settings(settings)
 
 
-def test_longer_rows_of_a_later_stage_have_the_same_vocabulary(tmp_path):
+def staged(tmp_path):
+    """The settings of a run of two stages that adds to a vocabulary of nearly 128 pieces."""
     write_corpus(tmp_path / "text.txt", 60)
-    config = config_lib.parse(
-        small_run(
-            f"text:{tmp_path}/text.txt",
-            str(tmp_path / "data"),
-            data__vocab=vocab_txt(tmp_path),
-            data__added_pieces=20,
-            data__sequence_length=16,
-            schedule__stages=((0.5, 32, 8),),
-        )  # fmt: skip
-    )
+    path = vocab_txt(tmp_path)
+    with open(path, "a") as file:
+        file.writelines(f"[unused{n}]\n" for n in range(126 - len(OLD)))
+    tree = small_run(
+        f"text:{tmp_path}/text.txt", str(tmp_path / "data"), data__vocab=path,
+        data__added_pieces=20, data__sequence_length=16, schedule__stages=((0.5, 32, 8),),
+    )  # fmt: skip
+    return config_lib.parse(tree)
+
+
+def test_longer_rows_of_a_later_stage_have_the_same_vocabulary(tmp_path):
+    config = staged(tmp_path)
     short, long = (
         vocabulary.load(os.path.join(folder, "vocab"))
         for folder in run_data.prepare(config, str(tmp_path / "run"))
     )
-    assert short.pieces == long.pieces and short.size == len(OLD) + 20
+    assert short.pieces == long.pieces and short.size == 126 + 20
 
-    # A run that goes on finds its rows, and its size is known before there are any.
+    # A run that goes on finds its rows, and its size is known before there are any: tables are
+    # padded to 128 rows, and these need as many more.
     assert run_data.prepare(config, str(tmp_path / "run"))
     sizes = [dry_run.text(config, str(tmp_path / name)).splitlines()[1] for name in ("new", "run")]
     assert sizes[0].startswith("parameters") and sizes[0] == sizes[1]
+
+
+def test_a_vocabulary_that_is_gone_is_not_replaced_by_the_one_with_added_pieces(tmp_path):
+    """Pieces would be added to it a second time, and the weights would not know them."""
+    config = staged(tmp_path)
+    run_data.prepare(config, str(tmp_path / "run"))
+    shutil.rmtree(tmp_path / "data")
+    (tmp_path / "vocab.txt").unlink()
+    with pytest.raises(ValueError, match="vocab.txt' does not exist"):
+        run_data.prepare(config, str(tmp_path / "run"))
 
 
 @pytest.mark.parametrize(
