@@ -123,17 +123,17 @@ def staged(tmp_path):
 
 
 def test_longer_rows_of_a_later_stage_have_the_same_vocabulary(tmp_path):
-    config = staged(tmp_path)
+    config, run = staged(tmp_path), str(tmp_path / "run")
+    ahead = dry_run.text(config, run)
     short, long = (
-        vocabulary.load(os.path.join(folder, "vocab"))
-        for folder in run_data.prepare(config, str(tmp_path / "run"))
+        vocabulary.load(os.path.join(folder, "vocab")) for folder in run_data.prepare(config, run)
     )
     assert short.pieces == long.pieces and short.size == 126 + 20
 
-    # A run that goes on finds its rows, and its size is known before there are any: tables are
-    # padded to 128 rows, and these need as many more.
-    assert run_data.prepare(config, str(tmp_path / "run"))
-    sizes = [dry_run.text(config, str(tmp_path / name)).splitlines()[1] for name in ("new", "run")]
+    # A run that goes on finds its rows. Its size was known before there were any: tables are padded
+    # to 128 rows, and these need as many more.
+    assert run_data.prepare(config, run)
+    sizes = [told.splitlines()[1] for told in (ahead, dry_run.text(config, run))]
     assert sizes[0].startswith("parameters") and sizes[0] == sizes[1]
 
 
