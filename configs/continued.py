@@ -42,7 +42,7 @@ def get_config(weights=""):
 
     # Rows as long as those of the first training, and a quarter of its tokens a step in `base`.
     config.data.sequence_length = min(512, found.longest or config.model.max_positions)
-    config.data.batch_size = 32_768 // config.data.sequence_length
+    config.data.batch_size = 32_768 // config.data.sequence_length // 8 * 8  # for up to 8 devices
 
     # A fifth of the published peaks, `small` and `base`: low enough not to destroy in the first
     # steps what the weights have learned. It was not tuned; try a half to three times as much and

@@ -46,14 +46,20 @@ def extend(old: vocabulary_lib.Vocabulary, count: int, lines: Iterable[str]) -> 
     """
     lines = list(vocabulary_training.cleaned(lines))
     words = vocabulary_training.words_of(lines, old.lower_case, old.strip_accents)
+    if not words:  # lines of accents, or of blanks without width
+        raise vocabulary_training.no_text()
     # So many pieces that enough would be left if all the old ones were among them.
-    size = old.size + count
+    least, most = vocabulary_training.SIZES
+    size = min(max(old.size + count, least), most)
     own = vocabulary_training.train(
         "wordpiece", size, iter(lines), old.lower_case, old.strip_accents
     )
 
     known = set(old.pieces)
-    candidates = [piece for piece in own.pieces if piece not in known and not piece.startswith("[")]
+    special = {*own.special_ids, own.unk_id}
+    candidates = [
+        piece for n, piece in enumerate(own.pieces) if piece not in known and n not in special
+    ]
     occurrences = _occurrences(_longer(old, candidates), words)
     saved = {
         piece: occurrences[piece] * (_tokens_of(piece, known) - 1)

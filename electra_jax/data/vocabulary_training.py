@@ -67,8 +67,13 @@ def cleaned(lines: Iterable[str]) -> Iterator[str]:
     )
     first = next(found, None)
     if first is None:
-        raise ValueError("there is no text to train a vocabulary on; look at data.source")
+        raise no_text()
     return itertools.chain([first], found)
+
+
+def no_text() -> ValueError:
+    """The error for lines without a word."""
+    return ValueError("there is no text to train a vocabulary on; look at data.source")
 
 
 def words_of(

@@ -147,7 +147,8 @@ def draw(axes, panel: _Panel, palette: Mapping[str, str], scale: str = "linear")
 
     # The limits come before the baseline and the labels, which depend on them.
     _limit_curves(axes, panel)
-    first = min(curve.x[0] for curve in panel.curves)
+    # Weights that a run began with are evaluated at step 0, which a logarithmic axis cannot show.
+    first = min(curve.x[curve.x > 0].min(initial=np.inf) for curve in panel.curves)
     end = max(curve.x[-1] for curve in panel.curves)
     drawing.along(axes, scale, first, end, ALONG[panel.along], palette)
     low, high = axes.get_ylim()

@@ -35,7 +35,7 @@ class Curves:
 
     series: Mapping[tuple[str, str], Series]
     last: Mapping[str, Mapping]  # kind -> its last row
-    first_step: int
+    first_step: int  # without step 0, which has no place on a logarithmic axis
     last_step: int
     alarms: Sequence[alarms_lib.Alarm]
 
@@ -58,7 +58,7 @@ class Curves:
         series = {
             key: Series(np.array(s, float), np.array(v, float)) for key, (s, v) in points.items()
         }
-        steps = [row["step"] for row in rows] or [0]
+        steps = [row["step"] for row in rows if row["step"]] or [0]
         return cls(series, last, min(steps), max(steps), alarms_lib.alarms(rows))
 
     def get(self, kind: str, name: str) -> Series:

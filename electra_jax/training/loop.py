@@ -144,8 +144,9 @@ class _Loop:
     def to_the_end(self) -> dict[str, float | None]:
         """Trains until the budget is spent or a signal arrives; returns the last evaluation."""
         self._begin()
-        if self._c.schedule.on_spike == "roll_back" and not self._run.restored:
-            self._save()  # so that there is a state to go back to
+        # So that there is a state to go back to; a signal may have had it saved already.
+        if self._c.schedule.on_spike == "roll_back" and self._run.step > self._saved_step:
+            self._save()
 
         while not (self._budget.over or self._stopping):
             lanes = self._next_lanes()
@@ -188,11 +189,11 @@ class _Loop:
             for line in run_facts.attention_notes(run):
                 logging.info(line)
             self._out.page.refresh()
-            self._out.stage_begins()
             if due:
                 self._evaluate()
                 if self._stopping and run.step > self._saved_step:
                     self._save()
+            self._out.stage_begins()
 
     def _next_lanes(self):
         """The next batch; None if a signal came while its rows were not prepared yet.

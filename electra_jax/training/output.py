@@ -57,13 +57,15 @@ class Output:
             if not run.restored:
                 self._check_nothing_is_gone()
             self._json_lines = writers.JsonLines(self._path)
-            self._json_lines.drop_after(run.step)
+            # An earlier start that left no checkpoint may have evaluated other weights at step 0.
+            after = run.step if run.restored else -1
+            self._json_lines.drop_after(after)
             console = writers.Console(self._c.schedule.steps, self._written())
             self._writers = [self._json_lines, console, *extra_writers]
             run_facts.note_start(run)
             self._tensorboard = None
             if self._c.logging.tensorboard:
-                self._open_tensorboard(run.step)
+                self._open_tensorboard(after)
         self._watch = self._new_watch()
         # The first step of this start or stage, and the budget's clock when that step was done.
         self._first_step = (-2, 0.0)
@@ -90,11 +92,14 @@ class Output:
             writer.close()
 
     def stage_begins(self) -> None:
-        """Logs which rows come from the next step on, if the run has several stages."""
+        """Logs which rows come from the next step on, if the run has several stages.
+
+        The time until the first step is measured from here.
+        """
         run, all_stages = self._run, self._run.plan.stages
+        jax.block_until_ready(run.state.step)  # dispatched steps belong to the old stage's time
+        self._speed.stage_begins()
         if len(all_stages) > 1:
-            jax.block_until_ready(run.state.step)  # dispatched steps belong to the old stage's time
-            self._speed.stage_begins()
             logging.info(
                 "stage %d of %d from step %d on: %s per step",
                 run.stage_number + 1, len(all_stages), run.step + 1,

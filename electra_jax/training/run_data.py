@@ -40,6 +40,7 @@ def prepare(
     """
     prepared_data.check_folder(config.data)
     data = prepared_data.RunData.of(config, workdir)
+    prepared_data.check_vocabulary_stays(data)
     record, begun = recorded(workdir)
 
     if record is not None and _continues_with(data, record, begun):

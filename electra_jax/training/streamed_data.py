@@ -32,6 +32,7 @@ def open_rows(config: config_lib.Config, workdir: str) -> streaming.StreamedReco
         )
 
     data = prepared_data.RunData.of(config, workdir)
+    prepared_data.check_vocabulary_stays(data)
     record, begun = run_data.recorded(workdir)
     if record is not None and not prepared_data.is_of(data, record):
         record = None

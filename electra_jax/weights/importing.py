@@ -134,13 +134,26 @@ def _fitting_config(found, recipe, workdir):
         sequence_length=min(recipe.data.sequence_length, shape.max_positions or found.limit),
     )
 
+    if recipe.data.added_pieces:
+        raise config_lib.ConfigError(
+            f"data.added_pieces={recipe.data.added_pieces} makes another vocabulary than that of"
+            " these weights, which the workdir gets; leave it out, or begin a run with them:"
+            f" --config.init.from={found.source}"
+        )
+
+    objective = dataclasses.replace(recipe.objective, name=_objective_name(found, recipe))
+    init = dataclasses.replace(recipe.init, from_=workdir)
+    if objective.name in config_lib.WITHOUT_GENERATOR:
+        # Asked for by a recipe of another objective, as configs/continued.py with a BERT.
+        init = dataclasses.replace(init, missing_generator="fresh")
+
     config = dataclasses.replace(
         recipe,
         name=os.path.basename(workdir),
         data=data,
         model=dataclasses.replace(model, **changes),
-        objective=dataclasses.replace(recipe.objective, name=_objective_name(found, recipe)),
-        init=dataclasses.replace(recipe.init, from_=workdir),
+        objective=objective,
+        init=init,
     )
     # Parsed once more, so that the new combination is checked like any other configuration.
     return config_lib.parse(config_lib.to_tree(config))

@@ -63,6 +63,18 @@ def why_no_network(path: str) -> str:
     )
 
 
+def check_tensors(path: str) -> None:
+    """Raises ConfigError if the files with the weights of Hugging Face's folders are missing.
+
+    No weights are read, and other paths are none of those.
+    """
+    for folder in hugging_face_folders(path):
+        try:
+            tensor_files.check(folder)
+        except ValueError as error:
+            raise config_lib.ConfigError(str(error)) from error
+
+
 @dataclasses.dataclass(frozen=True)
 class Pair:
     """One network in Hugging Face's folders, or a discriminator and its generator."""

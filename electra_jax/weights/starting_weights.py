@@ -122,7 +122,7 @@ def open(setting: str, run: FreshRun) -> StartingWeights:
 def check_paths(init: config_lib.Init) -> None:
     """Raises ConfigError or CheckpointError if there are no weights at the paths of `init`.
 
-    No weights are read.
+    No weights are read. Of Hugging Face's folders the files that hold them must be there.
     """
     for setting, path in (
         ("init.from", init.from_),
@@ -130,7 +130,10 @@ def check_paths(init: config_lib.Init) -> None:
     ):
         path = staging.copied(path, setting, config_lib.ConfigError)
         steps = metadata.steps(metadata.directory(path)) if path else ()
-        if not path or steps or reading.is_foreign(path):
+        if not path or steps:
+            continue
+        if reading.is_foreign(path):
+            reading_foreign.check_tensors(hub.folder(path) if hub.is_address(path) else path)
             continue
         if not _is_folder(path):
             raise _nothing_there(setting, path)

@@ -77,6 +77,25 @@ def check_folder(section: config_lib.Data) -> None:
     staging.check(section.dir, "data.dir", config_lib.ConfigError)
 
 
+def check_vocabulary_stays(data: RunData) -> None:
+    """Raises ConfigError if pieces would be added to the workdir's own copy of a vocabulary.
+
+    The longer one takes its place, so each start would add further pieces, and weights that were
+    imported into the workdir would lose theirs.
+    """
+    if not data.settings.added_pieces or not data.workdir:
+        return
+    named, own = (
+        os.path.realpath(x) for x in (data.settings.vocab, f"{data.workdir}/{VOCABULARY}")
+    )
+    if own in (named, os.path.dirname(named)):
+        raise config_lib.ConfigError(
+            f"data.added_pieces={data.settings.added_pieces} adds to data.vocab="
+            f"{data.settings.vocab!r}, in whose place the longer vocabulary would be written; set"
+            " it to 0, or begin in another --workdir with the weights as --config.init.from"
+        )
+
+
 def settings_of(data: RunData) -> dict[str, Any]:
     """Returns the settings that prepared data depends on, as JSON data."""
     settings = dataclasses.asdict(data.settings)

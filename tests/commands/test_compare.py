@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import matplotlib.image
+import matplotlib.pyplot
 import pytest
 
 from electra_jax import compare
@@ -211,6 +212,22 @@ def test_a_run_that_has_hardly_begun_does_not_end_the_mean_of_its_group(tmp_path
     ]  # fmt: skip
     (mean,) = [curve for curve in panel.curves if curve.is_mean]
     assert list(mean.x) == [10, 20, 30] and list(mean.y) == [4.0, 3.0, 1.5]
+
+
+def test_a_logarithmic_axis_begins_with_the_first_step_that_it_can_show(tmp_path):
+    """Weights that a run began with are evaluated at step 0."""
+    run, other = (workdir(tmp_path, name, [4.0, 3.0, 1.0]) for name in ("run", "other"))
+    path = pathlib.Path(run, "metrics.jsonl")
+    first = {"step": 0, "tokens_seen": 0, "kind": "eval", "gen_masked_loss": 5.0}
+    path.write_text(json.dumps(first) + "\n" + path.read_text())
+    (panel,) = [
+        one for one in comparison_curves.panels(load(run, other), "step")
+        if one.name == "gen_masked_loss"
+    ]  # fmt: skip
+    assert list(panel.curves[0].x) == [0, 10, 20, 30]
+    axes = matplotlib.pyplot.figure().subplots()
+    comparison_curves.draw(axes, panel, drawing.STAND_INS, "logarithmic")
+    assert axes.get_xlim() == pytest.approx((10 * (10 / 30) ** 0.06, 30))
 
 
 def test_a_reader_is_told_what_the_numbers_hide(tmp_path):

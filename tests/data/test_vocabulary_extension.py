@@ -11,7 +11,7 @@ import pytest
 from electra_jax import config as config_lib
 from electra_jax.data import planning, preparation, vocabulary, vocabulary_extension
 from electra_jax.speed import dry_run
-from electra_jax.training import run_data
+from electra_jax.training import run_data, streamed_data
 from electra_jax.weights import starting_weights
 from support import bert_folder
 from support.corpus import small_run, text_settings, write_corpus
@@ -68,9 +68,23 @@ def test_the_inside_of_words_is_reckoned_as_such():
     assert found.vocabulary.pieces[len(old) :] == ["##ing"]
 
 
-def test_no_text_is_refused():
+@pytest.mark.parametrize("lines", [[" ", "\n"], ["\u200b", "\u0301"]])
+def test_no_text_is_refused(lines):
+    """Nor is what has no words: blanks without width, or accents alone."""
     with pytest.raises(ValueError, match="there is no text to train a vocabulary on"):
-        vocabulary_extension.extend(made(OLD), 5, [" ", "\n"])
+        vocabulary_extension.extend(made(OLD), 5, lines)
+
+
+def test_a_bracket_is_a_piece_like_others():
+    found = vocabulary_extension.extend(made(OLD), 9, ["the [ the [ the ["])
+    assert found.vocabulary.pieces[len(OLD) :] == ["["]
+
+
+@pytest.mark.parametrize("count", [2, 2_000_000])
+def test_any_number_of_pieces_may_be_asked_for(count):
+    """Old ones and new ones may be fewer or more than a vocabulary that is trained may have."""
+    found = vocabulary_extension.extend(made([*SPECIAL, "a", "##a"]), count, ["aaa aaa aaa"])
+    assert found.vocabulary.pieces[7:] == ["aaa"]
 
 
 def prepared(tmp_path, **changes):
@@ -170,6 +184,25 @@ def words_model(tmp_path_factory):
     found = vocabulary_training.train("sentencepiece", 64, iter(lines))
     (folder / "a.model").write_bytes(found.native)
     return str(folder / "a.model")
+
+
+@pytest.mark.parametrize("name", ["vocab", "vocab/vocab.txt"])
+@pytest.mark.parametrize("streaming", ["off", "on"])
+def test_pieces_are_not_added_to_the_copy_in_the_workdir(tmp_path, name, streaming):
+    """Each start would add more of them, and imported weights would lose their vocabulary."""
+    write_corpus(tmp_path / "text.txt", 60)
+    folder = tmp_path / "run" / "vocab"
+    made(OLD).save(str(folder))
+    tree = small_run(
+        f"text:{tmp_path}/text.txt", str(tmp_path / "data"), data__vocab=str(folder.parent / name),
+        data__added_pieces=20, data__streaming=streaming,
+    )  # fmt: skip
+    prepare = run_data.prepare if streaming == "off" else streamed_data.open_rows
+    with pytest.raises(
+        config_lib.ConfigError, match="added_pieces=20 adds to .* another --workdir"
+    ):
+        prepare(config_lib.parse(tree), str(tmp_path / "run"))
+    assert vocabulary.load(str(folder)).pieces == OLD
 
 
 def test_weights_that_do_not_know_the_pieces_are_refused_with_the_remedy(tmp_path):

@@ -187,6 +187,14 @@ def test_a_chart_has_both_axes_and_the_points_that_the_pointer_reads(tmp_path):
         assert (axes["x"], axes["xlog"]) == ([pytest.approx(first), 200], log)
 
 
+def test_a_logarithmic_axis_begins_with_the_first_step_that_it_can_show(tmp_path):
+    """Weights that a run began with are evaluated at step 0."""
+    page, _ = _written(tmp_path, [{"step": 0, "kind": "eval"} | EVALUATION, *_rows(20)], SUMMARY)
+    drawn = pages.charts(page)["Learning rate, logarithmic scale"]
+    axes = json.loads(html.unescape(re.search('data-axes="([^"]*)"', drawn)[1]))
+    assert axes["x"] == [pytest.approx(10 * (10 / 200) ** 0.06), 200]
+
+
 def test_an_objective_without_discriminator_gets_no_empty_panels(tmp_path):
     rows = [{"step": i, "kind": "train", "gen_loss": 7 - i, "gen_accuracy": 0.1} for i in (1, 2)]
     page, _ = _written(tmp_path, rows, {})

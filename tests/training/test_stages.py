@@ -250,10 +250,12 @@ def test_a_signal_while_a_program_is_compiled_loses_no_step(
     assert rows(tmp_path) == rows(finished[0])
 
 
+@pytest.mark.parametrize("on_spike", ["go_on", "roll_back"])
 def test_a_signal_before_the_first_evaluation_of_given_weights_loses_nothing(
-    text, finished, tmp_path
+    text, finished, tmp_path, on_spike
 ):
-    tree = staged(text, schedule__steps=2)
+    """With roll_back the state before the first step is saved in any case, but only once."""
+    tree = staged(text, schedule__steps=2, schedule__on_spike=on_spike)
     tree.init["from"] = str(finished[0])
     electra_jax.train(tree, tmp_path / "whole")
     with pytest.MonkeyPatch.context() as patch:

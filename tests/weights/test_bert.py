@@ -196,6 +196,27 @@ def test_a_config_without_a_model_type_is_told_what_it_lacks(tmp_path):
             refuse(folder)
 
 
+@pytest.mark.parametrize(
+    ("left", "message"),
+    [
+        (None, "bert holds neither model.safetensors nor pytorch_model.bin"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n", "damaged or cut off"),
+        (200, "damaged or cut off"),  # the first bytes of the file
+    ],
+)
+def test_a_folder_without_its_tensors_is_refused_before_text_is_prepared(tmp_path, left, message):
+    """As after a clone without Git LFS, or a download that was interrupted."""
+    path = tmp_path / "bert" / "model.safetensors"
+    init = workdirs.recipe(init__from=write(tmp_path / "bert")).init
+    starting_weights.check_paths(init)
+    whole = path.read_bytes()
+    path.unlink()
+    if left is not None:
+        path.write_bytes(whole[:left] if isinstance(left, int) else left)
+    with pytest.raises(config_lib.ConfigError, match=message):
+        starting_weights.check_paths(init)
+
+
 def test_a_config_of_the_first_files_means_the_epsilon_of_transformers():
     """They say none, and transformers then takes 1e-12."""
     old = {name: value for name, value in CONFIG.items() if name != "layer_norm_eps"}

@@ -5,6 +5,8 @@ import dataclasses
 import json
 import re
 import shutil
+import time
+import types
 
 import jax
 import numpy as np
@@ -15,7 +17,14 @@ from electra_jax import config as config_lib
 from electra_jax.core import trees
 from electra_jax.data import pipeline
 from electra_jax.step import plans
-from electra_jax.training import feed, run_data, runs, trained_run
+from electra_jax.training import (
+    feed,
+    heldout_evaluation,
+    run_data,
+    runs,
+    speed_clock,
+    trained_run,
+)
 from electra_jax.weights import (
     checkpoint,
     exporting,
@@ -99,6 +108,36 @@ def test_weights_are_evaluated_before_the_first_step(text, finished, tmp_path):
     # Another start of the same run does not do it again.
     electra_jax.train(config_lib.parse(tree), tmp_path)
     assert list(evaluated(tmp_path)) == [0, 2]
+
+
+def test_what_a_start_without_a_checkpoint_has_evaluated_is_not_kept(text, finished, tmp_path):
+    """It may have been other weights: `init` may change until there is a checkpoint."""
+    tmp_path.joinpath("metrics.jsonl").write_text('{"step": 0, "kind": "eval", "disc_loss": 99}\n')
+    tree = small_run(*text, schedule__steps=2, evaluation__every=2)
+    tree.init["from"] = str(finished[0])
+    electra_jax.train(tree, tmp_path)
+    assert len(tmp_path.joinpath("metrics.jsonl").read_text().splitlines()) == 3
+    assert evaluated(tmp_path)[0]["disc_loss"] == evaluated(finished[0])[6]["disc_loss"]
+
+
+def test_the_time_of_the_first_step_is_without_the_evaluation_before_it(
+    text, finished, tmp_path, monkeypatch
+):
+    late = [0.0]
+    clock = types.SimpleNamespace(monotonic=lambda: time.monotonic() + late[0])
+    monkeypatch.setattr(speed_clock, "time", clock)
+    evaluate = heldout_evaluation.HeldOutEvaluation.metrics
+
+    def slow(self):
+        late[0] += 10_000
+        return evaluate(self)
+
+    monkeypatch.setattr(heldout_evaluation.HeldOutEvaluation, "metrics", slow)
+    tree = small_run(*text, schedule__steps=1)
+    tree.init["from"] = str(finished[0])
+    electra_jax.train(tree, tmp_path)
+    log = (tmp_path / "log.txt").read_text()
+    assert float(re.search(r"first step after (\S+) s", log)[1]) < 10_000
 
 
 def test_fresh_weights_are_not_evaluated(finished):

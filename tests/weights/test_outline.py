@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`configs/continued.py`: a run goes on from weights of every kind with their shapes and words."""
 
+import dataclasses
 import importlib
 import os
 import shutil
@@ -12,7 +13,8 @@ import pytest
 from electra_jax import config as config_lib
 from electra_jax.data import planning
 from electra_jax.step import plans, train_step
-from electra_jax.weights import exporting, outline, reading, starting_weights, warm_start
+from electra_jax.weights import exporting, importing, outline, reading, starting_weights, warm_start
+from electra_jax.workdir import saved_config
 from support import bert_folder, commands, corpus, odd, workdirs
 
 ONE_SHAPE = dict(layers=2, width=32, heads=2, feed_forward=64)  # as the discriminator's
@@ -128,17 +130,17 @@ def test_with_rotary_positions_rows_may_be_as_long_as_those_of_the_first_trainin
 
 
 @pytest.mark.parametrize(
-    ("write", "rows"),
+    ("write", "rows", "batch"),
     [
-        (run_of(model__max_positions=64), 32),  # more positions than its rows had tokens
-        (run_of(**MODERN, data__sequence_length=24), 24),
-        (bert("with all heads"), 16),  # of which only the table of positions is known
+        (run_of(model__max_positions=64), 32, 1024),  # more positions than its rows had tokens
+        (run_of(**MODERN, data__sequence_length=24), 24, 1360),  # which eight devices can share
+        (bert("with all heads"), 16, 2048),  # of which only the table of positions is known
     ],
 )
-def test_rows_are_as_long_as_those_of_the_first_training(tmp_path, words, write, rows):
+def test_rows_are_as_long_as_those_of_the_first_training(tmp_path, words, write, rows, batch):
     path = write(tmp_path, words)
     data = importlib.import_module("configs.continued").get_config(str(path)).data
-    assert (data.sequence_length, data.batch_size) == (rows, 32_768 // rows)
+    assert (data.sequence_length, data.batch_size) == (rows, batch)
 
 
 def test_a_cased_vocab_txt_is_read_as_cased(tmp_path):
@@ -165,3 +167,21 @@ def test_what_holds_no_weights_is_one_line(tmp_path, monkeypatch, weights, messa
     line = commands.complaint(f"--config={file}{weights}", "--workdir=run", "--dry_run")
     assert line.startswith(f"error: {message}")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_bert_becomes_a_workdir_by_the_configuration_that_goes_on_from_it(tmp_path):
+    """So what it knew is measured (docs/evaluation.md): it then has no generator to be made."""
+    folder = bert_folder.write(tmp_path / "bert")
+    config = config_of(folder)
+    assert config.init.missing_generator == "discriminator"
+    importing.to_workdir(folder, config, str(tmp_path / "before"))
+    made = saved_config.read(str(tmp_path / "before"))
+    assert (made.objective.name, made.init.missing_generator) == ("masked_lm", "fresh")
+
+
+def test_a_workdir_of_weights_has_their_vocabulary_without_further_pieces(tmp_path):
+    folder = bert_folder.write(tmp_path / "bert")
+    config = config_of(folder)
+    longer = dataclasses.replace(config, data=dataclasses.replace(config.data, added_pieces=3))
+    with pytest.raises(config_lib.ConfigError, match="added_pieces=3 makes another vocabulary"):
+        importing.to_workdir(folder, longer, str(tmp_path / "before"))

@@ -2,6 +2,7 @@
 """Files of named tensors, without torch: model.safetensors and pytorch_model.bin.
 
     read       all tensors of a folder, from one file or from several with an index
+    check      whether those files are there
     names      what they are called
     read_file  one file
     write      safetensors, read again and compared
@@ -39,7 +40,23 @@ def read(folder: str) -> dict[str, np.ndarray]:
             return read_file(path)
         if os.path.exists(path + INDEX):
             return _read_several(folder, path + INDEX)
-    raise ValueError(f"{folder} holds neither {SAFETENSORS} nor {PYTORCH}")
+    raise _nothing_in(folder)
+
+
+def check(folder: str) -> None:
+    """Raises ValueError, as `read` does, for a file that is missing; no tensor is read.
+
+    So it does for a safetensors file that is cut off, or is only the pointer that Git LFS leaves.
+    """
+    for name in (SAFETENSORS, PYTORCH):
+        path = os.path.join(folder, name)
+        if os.path.exists(path):
+            return _check_file(path)
+        if os.path.exists(path + INDEX):
+            for each in sorted(set(_places(folder, path + INDEX).values())):
+                _check_file(os.path.join(folder, each))
+            return None
+    raise _nothing_in(folder)
 
 
 def names(folder: str) -> list[str]:
@@ -48,13 +65,25 @@ def names(folder: str) -> list[str]:
     Raises ValueError as `read` does.
     """
     path = os.path.join(folder, SAFETENSORS)
-    if os.path.exists(path):
-        try:
-            with _readable(), safetensors.safe_open(path, "numpy") as file:
-                return list(file.keys())
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
-    return list(read(folder))
+    return _names_in(path) if os.path.exists(path) else list(read(folder))
+
+
+def _names_in(path):
+    """The names in the header of a safetensors file, whose size must be as the header says."""
+    try:
+        with _readable(), safetensors.safe_open(path, "numpy") as file:
+            return list(file.keys())
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _check_file(path):
+    if path.endswith(".safetensors"):
+        _names_in(path)
+
+
+def _nothing_in(folder):
+    return ValueError(f"{folder} holds neither {SAFETENSORS} nor {PYTORCH}")
 
 
 def read_file(path: str) -> dict[str, np.ndarray]:
@@ -85,22 +114,9 @@ def write(path: str, tensors: Mapping[str, np.ndarray]) -> None:
 
 def _read_several(folder, index):
     """Returns the tensors of all files in an index; each must be in the file that it says."""
-    try:
-        with open(index, encoding="utf-8") as file:
-            places = json.load(file)["weight_map"]
-        names = sorted(set(places.values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{index} is no index of tensors; copy it again") from error
-    if not names:
-        raise ValueError(f"{index} names no tensor; copy it again")
-
-    found = {}
-    for name in names:
-        path = os.path.join(folder, str(name))
-        if name != os.path.basename(str(name)):
-            raise ValueError(f"{index} names {str(name)[:80]!r}, which is no file of its folder")
-        if not os.path.isfile(path):
-            raise ValueError(f"{path} is missing, one of {len(names)} files; copy it too")
+    places, found = _places(folder, index), {}
+    for name in sorted(set(places.values())):
+        path = os.path.join(folder, name)
         here = read_file(path)
         if twice := sorted(here.keys() & found.keys()):
             raise ValueError(f"{path} holds {twice[0]}, as another file does; copy them again")
@@ -110,6 +126,26 @@ def _read_several(folder, index):
             if tensor not in here:
                 raise ValueError(f"{path} lacks {tensor}, which its index names; copy it again")
     return found
+
+
+def _places(folder, index) -> dict[str, str]:
+    """{tensor: name of its file} as an index says; each file is there."""
+    try:
+        with open(index, encoding="utf-8") as file:
+            places = json.load(file)["weight_map"]
+        names = sorted(set(places.values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{index} is no index of tensors; copy it again") from error
+    if not names:
+        raise ValueError(f"{index} names no tensor; copy it again")
+
+    for name in names:
+        path = os.path.join(folder, str(name))
+        if name != os.path.basename(str(name)):
+            raise ValueError(f"{index} names {str(name)[:80]!r}, which is no file of its folder")
+        if not os.path.isfile(path):
+            raise ValueError(f"{path} is missing, one of {len(names)} files; copy it too")
+    return places
 
 
 def _read_safetensors(path):
