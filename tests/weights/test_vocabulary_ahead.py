@@ -4,13 +4,14 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from electra_jax import config as config_lib
 from electra_jax.speed import dry_run
 from electra_jax.training import before_the_run
 from electra_jax.weights import reading_foreign, starting_weights, warm_start
-from electra_jax.weights.formats import hugging_face
+from electra_jax.weights.formats import hugging_face, tensor_files
 from electra_jax.workdir import prepared_data
 from support.corpus import small_run
 
@@ -20,7 +21,7 @@ SHAPE = hugging_face.HuggingFaceShape("judges", len(PIECES), 32, 32, 1, 64, 2, 3
 
 
 def network(folder, role="judges"):
-    """A folder as transformers leaves it, without weights: none of these checks reads them."""
+    """A folder as transformers leaves it, with one number as weights: nothing here reads them."""
     folder.mkdir(parents=True)
     (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     shape = dataclasses.replace(SHAPE, role=role)
@@ -29,6 +30,7 @@ def network(folder, role="judges"):
     )
     (folder / "config.json").write_text(json.dumps(made))
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    tensor_files.write(str(folder / "model.safetensors"), {"x": np.zeros(1, np.float32)})
     return folder
 
 
