@@ -80,7 +80,12 @@ def main() -> None:
     parser.add_argument("--downstream", help="folder of the tasks")
     parser.add_argument("--tasks", default=",".join(hour_page.TASKS), help="joined by commas")
     parser.add_argument("--seeds", type=int, default=5, help="of fine-tuning")
-    parser.add_argument("--random_seeds", type=int, default=2, help="the same of random weights")
+    parser.add_argument(
+        "--random_seeds",
+        type=int,
+        default=2,
+        help="the same of random weights; 0: none, where a record of this shape has them",
+    )
     parser.add_argument("--change", default="", help="what this record has tried, in a few words")
     parser.add_argument("--report", action="store_true", help="only write the page")
     parser.add_argument("--page", default="docs/experiments/hour.md")
@@ -94,7 +99,8 @@ def main() -> None:
         folder = train(given)
         refuse_known(given, folder)
         tune(given, folder, "trained", given.seeds)
-        tune(given, folder, "random", min(given.seeds, given.random_seeds))
+        if given.random_seeds:
+            tune(given, folder, "random", min(given.seeds, given.random_seeds))
         hour_page.add(given.page, record(given, folder))
     hour_page.write(given.page)
 
@@ -178,6 +184,7 @@ def record(given, folder: str) -> dict:
     """All that was measured, as hour.json keeps it."""
     config = saved_config.read(folder)
     run = finished_runs.FinishedRun.open(config, folder)
+    inits = tuple(INITS) if given.random_seeds else ("trained",)
     results = {
         name: {
             group: results_file.load(
@@ -185,7 +192,7 @@ def record(given, folder: str) -> dict:
             )
             for group in asked(given.tasks)
         }
-        for name in INITS
+        for name in inits
     }
     one = next(iter(results["trained"].values()))
     last, first_start = run.evaluations[-1], starts.read(folder)[0]
@@ -208,7 +215,7 @@ def record(given, folder: str) -> dict:
         "probes": frozen_encoder.measure(run, run.params, given.downstream),
         "untrained_probes": frozen_encoder.measure(run, run.first_params, given.downstream),
         "recipes": {
-            name: {group: recipe(name, group) for group in asked(given.tasks)} for name in INITS
+            name: {group: recipe(name, group) for group in asked(given.tasks)} for name in inits
         },
         "tasks": {
             name: {

@@ -127,17 +127,18 @@ def _recipes(one):
 
 
 def _tasks(one):
-    """Trained against random weights of the same shape, and one answer for all."""
+    """Trained against random weights of the same shape, if any, and one answer for all."""
     rows = []
-    trained, random = one["tasks"]["trained"], one["tasks"]["random"]
+    trained, random = one["tasks"]["trained"], one["tasks"].get("random", {})
     for task, title in TASKS.items():
-        if task not in trained or task not in random:
+        if task not in trained:
             continue
-        ours, theirs = trained[task], random[task]
+        ours, theirs = trained[task], random.get(task)
+        beside = (_cell(theirs), _difference(ours, theirs)) if theirs else ("", "")
         guess = ours["one_answer"]
         rows.append(
             [
-                title, ours["split"], _cell(ours), _cell(theirs), _difference(ours, theirs),
+                title, ours["split"], _cell(ours), *beside,
                 "" if guess is None else f"{100 * guess:.1f}",
             ]
         )  # fmt: skip
@@ -151,10 +152,8 @@ def _seeds(one):
         name: ", ".join(f"{task} {score['seeds']}" for task, score in scores.items())
         for name, scores in one["tasks"].items()
     }
-    return (
-        f"Seeds of fine-tuning: of the trained encoder {counts['trained']}; of random weights"
-        f" {counts['random']}."
-    )
+    random = f"; of random weights {counts['random']}" if "random" in counts else ""
+    return f"Seeds of fine-tuning: of the trained encoder {counts['trained']}{random}."
 
 
 def _probes(one):
@@ -186,10 +185,10 @@ def _beside(found, baseline):
     columns = [f"{name}, {_flops(one)} FLOPs" for name, one in zip(("ours", "BERT"), both)]
     return [
         "## Beside a masked language model",
-        f"BERT's objective for the same hour: {baseline['change']}. Its step costs less, so in as"
-        f" many FLOPs it has read {style.count(baseline['tokens'])} tokens. Beside it the record"
-        f" whose FLOPs are nearest: {ours['change']}, {style.count(ours['tokens'])} tokens. Its"
-        " name says what else it differs in.",
+        f"An hour of BERT's objective ({baseline['change']}) beside the record whose FLOPs are"
+        f" nearest ({ours['change']}). A step without detection costs less, so it has read"
+        f" {style.count(baseline['tokens'])} tokens, and the other"
+        f" {style.count(ours['tokens'])}. One encoder each: the errors are of fine-tuning.",
         pages.table(["task", *columns, "difference"], rows),
     ]
 

@@ -83,6 +83,18 @@ def test_a_masked_language_model_stands_beside_the_record_of_its_compute(tmp_pat
     assert "ours, 6.1e+14 FLOPs | BERT, 7e+14 FLOPs" in text
 
 
+def test_a_record_may_have_no_random_weights(tmp_path):
+    """Those of a record of the same shape are theirs too."""
+    one = made_record("alone", 0.91)
+    del one["tasks"]["random"], one["recipes"]["random"]
+    page = str(tmp_path / "hour.md")
+    hour_page.add(page, one)
+    hour_page.write(page)
+    text = (tmp_path / "hour.md").read_text()
+    assert rows(text)["chunks (CoNLL-2000), F1", "dev"] == ["91.0 ± 0.3", "", "", "0.1"]
+    assert "of the trained encoder chunking 5." in " ".join(text.split())
+
+
 def test_a_difference_below_two_errors_is_not_resolved(tmp_path):
     page = str(tmp_path / "hour.md")
     hour_page.add(page, made_record("nothing", 0.788))
