@@ -33,14 +33,14 @@ def get_config(weights=""):
 
     config.model.update(found.model)
     if found.roles.get("generator") != "predicts":
-        # The lowest third of the layers begins as the generator, a third in size as the paper's;
-        # a narrower one would begin fresh.
+        # The lowest third of the layers begins as the generator, so that this has a third of the
+        # size, as in the paper. A narrower one would begin fresh.
         lowest = max(1, found.model["discriminator"]["layers"] // 3)
         config.model.generator.update(found.model["discriminator"] | {"layers": lowest})
         config.init.missing_generator = "discriminator"
         config.model.sharing = "embeddings"
 
-    # Rows as long as those of the first training, and a quarter of its tokens a step in `base`.
+    # Rows as long as those of the first training; a quarter of the tokens of a step of `base`.
     config.data.sequence_length = min(512, found.longest or config.model.max_positions)
     config.data.batch_size = 32_768 // config.data.sequence_length // 8 * 8  # for up to 8 devices
 

@@ -124,6 +124,13 @@ def _fitting_config(found, recipe, workdir):
     if found.role("generator"):
         changes["generator"] = network(shape.generator)
 
+    if recipe.data.added_pieces:
+        raise config_lib.ConfigError(
+            f"data.added_pieces={recipe.data.added_pieces} makes another vocabulary than that of"
+            " these weights, which the workdir gets; leave it out, or begin a run with them:"
+            f" --config.init.from={found.source}"
+        )
+
     data = dataclasses.replace(
         recipe.data,
         vocab=os.path.join(
@@ -133,13 +140,6 @@ def _fitting_config(found, recipe, workdir):
         strip_accents=vocabulary.strip_accents,
         sequence_length=min(recipe.data.sequence_length, shape.max_positions or found.limit),
     )
-
-    if recipe.data.added_pieces:
-        raise config_lib.ConfigError(
-            f"data.added_pieces={recipe.data.added_pieces} makes another vocabulary than that of"
-            " these weights, which the workdir gets; leave it out, or begin a run with them:"
-            f" --config.init.from={found.source}"
-        )
 
     objective = dataclasses.replace(recipe.objective, name=_objective_name(found, recipe))
     init = dataclasses.replace(recipe.init, from_=workdir)

@@ -8,14 +8,20 @@ Nothing is put on a device, so it may be asked for before the processes of a run
 
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
 from electra_jax.host import staging
 from electra_jax.model import networks
-from electra_jax.weights import hub, reading, reading_foreign, reading_workdir
+from electra_jax.weights import (
+    hub,
+    reading,
+    reading_foreign,
+    reading_workdir,
+    trained_weights,
+)
 from electra_jax.weights.formats import orbax_export, tensorflow_bundle, tokenizer_files
 from electra_jax.workdir import metadata
 
@@ -23,8 +29,8 @@ _OF_BOTH = (
     "embedding_size", "max_positions", "sharing", "discriminator_head", "positions", "rotary_base",
     "feed_forward_kind", "norm_place", "norm_kind", "biases", "local_window", "global_every",
 )  # fmt: skip
-_ROWS = 512  # tokens, where the longest rows of training are not known
 _OF_ONE = ("layers", "width", "heads", "feed_forward")
+_ROWS = 512  # tokens, where the longest rows of training are not known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +81,8 @@ def _of_hugging_face(pair):
 
 def _of_google(prefix):
     place = tokenizer_files.place(os.path.dirname(prefix) or os.curdir)
-    shape, names = reading_foreign.outline_of_google(prefix)
-    return Outline(_settings(shape, 0), _vocabulary(place), _roles(names), 0)
+    shape, paths = reading_foreign.outline_of_google(prefix)
+    return Outline(_settings(shape, 0), _vocabulary(place), _roles(paths), 0)
 
 
 def _of_workdir(path):
@@ -92,12 +98,12 @@ def _of_workdir(path):
 
     trained = config_lib.parse_saved(about["config"])
     vocab = reading_workdir.vocabulary_place(workdir, trained, about["vocabulary"])
-    names = [name.partition("/")[2] for name in about["digest"]]
+    paths = [name.partition("/")[2] for name in about["digest"]]  # without params/, ema/
     longest = stages.longest_row(trained, about.get("rows_by_stage", ()))
     model = {name: getattr(trained.model, name) for name in _OF_BOTH}
-    for network in ("discriminator", "generator"):
+    for network in trained_weights.NETWORKS:
         model[network] = dataclasses.asdict(getattr(trained.model, network))
-    return Outline(model, {"vocab": vocab}, _roles(names), longest)
+    return Outline(model, {"vocab": vocab}, _roles(paths), longest)
 
 
 def _settings(shape: networks.NetworksConfig, longest: int) -> dict[str, Any]:
@@ -108,7 +114,7 @@ def _settings(shape: networks.NetworksConfig, longest: int) -> dict[str, Any]:
     trunk = shape.discriminator
     found = {name: getattr(shape if hasattr(shape, name) else trunk, name) for name in _OF_BOTH}
     found["max_positions"] = shape.max_positions or longest or _ROWS
-    for network in ("discriminator", "generator"):
+    for network in trained_weights.NETWORKS:
         one = getattr(shape, network)
         found[network] = {name: getattr(one, name) for name in _OF_ONE}
     return found
@@ -125,17 +131,7 @@ def _vocabulary(place: tokenizer_files.Place) -> dict[str, Any]:
     }
 
 
-def _roles(names: Iterable[str]) -> dict[str, str]:
-    """What the head of each network does, by the paths of the parameters."""
-    names, found = set(names), {}
-    for network in ("discriminator", "generator"):
-        own = [name for name in names if name.startswith(f"{network}/")]
-        # A generator of two towers has no encoder of the usual kind.
-        if not own or not any(
-            name.startswith((f"{network}/encoder/", "encoder/")) for name in names
-        ):
-            continue
-        judges = any(name.startswith(f"{network}/head/output/") for name in own)
-        predicts = f"{network}/head/bias" in own
-        found[network] = "judges" if judges else "predicts" if predicts else "encodes"
-    return found
+def _roles(paths: Collection[str]) -> dict[str, str]:
+    """What the head of each network does that is there, by the paths of the parameters."""
+    found = {name: trained_weights.role_of(paths, name) for name in trained_weights.NETWORKS}
+    return {name: role for name, role in found.items() if role}

@@ -3,6 +3,7 @@
 
 import dataclasses
 import os
+from collections.abc import Collection
 
 import jax
 
@@ -50,6 +51,17 @@ def portable_shape(shape: networks.NetworksConfig) -> networks.NetworksConfig:
     return dataclasses.replace(shape, **plain)
 
 
+def role_of(paths: Collection[str], network: str) -> str | None:
+    """What a network's head does, by the paths of all parameters; see `Weights.role`."""
+    own = [path for path in paths if path.startswith(f"{network}/")]
+    encoders = (f"{network}/encoder/", "encoder/")  # of its own, or shared
+    if not own or not any(path.startswith(encoders) for path in paths):
+        return None
+    if any(path.startswith(f"{network}/head/output/") for path in own):
+        return "judges"
+    return "predicts" if f"{network}/head/bias" in own else "encodes"
+
+
 @dataclasses.dataclass(frozen=True)
 class Weights:
     """Trained networks, their vocabulary, and what is known of their training."""
@@ -77,11 +89,7 @@ class Weights:
         'judges' detects replaced tokens, 'predicts' predicts masked ones, 'encodes' has no head.
         A generator without an encoder of the usual kind (two towers) counts as none.
         """
-        own = self.params.get(network)
-        if own is None or not ("encoder" in own or "encoder" in self.params):
-            return None
-        head = own.get("head", {})
-        return "judges" if "output" in head else "predicts" if "bias" in head else "encodes"
+        return role_of(trees.flat(self.params), network)
 
     def alone(self, network: str) -> "Weights":
         """Returns one network as the discriminator, with its own tables, without the other."""

@@ -9,7 +9,13 @@ import shutil
 import pytest
 
 from electra_jax import config as config_lib
-from electra_jax.data import planning, preparation, vocabulary, vocabulary_extension
+from electra_jax.data import (
+    planning,
+    preparation,
+    vocabulary,
+    vocabulary_extension,
+    vocabulary_training,
+)
 from electra_jax.speed import dry_run
 from electra_jax.training import run_data, streamed_data
 from electra_jax.weights import starting_weights
@@ -177,8 +183,6 @@ def test_pieces_are_added_to_a_vocab_txt_alone(tmp_path, words_model, vocab, mes
 
 @pytest.fixture(scope="module")
 def words_model(tmp_path_factory):
-    from electra_jax.data import vocabulary_training  # noqa: PLC0415
-
     folder = tmp_path_factory.mktemp("model")
     lines = write_corpus(folder / "corpus.txt").read_text().splitlines()
     found = vocabulary_training.train("sentencepiece", 64, iter(lines))

@@ -5,6 +5,8 @@ import dataclasses
 import importlib
 import os
 import shutil
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -115,6 +117,28 @@ def test_a_run_goes_on_from_weights_of_every_kind(tmp_path, words, kind):
     before, after = odd.flat(params), odd.flat(warm_start.state(run).params)
     kept = {path for path in after if np.array_equal(before[path], after[path])}
     assert {"/".join(path.split("/")[:2]) for path in kept} == expected
+
+
+WITHOUT_DEVICES = """
+import sys
+from configs import continued
+from jax._src import xla_bridge
+for path in sys.argv[1:]:
+    continued.get_config(path)
+    assert not xla_bridge.backends_are_initialized(), path
+"""
+
+
+def test_no_device_is_touched_which_would_be_too_early_for_several_processes(tmp_path, words):
+    paths = []
+    for kind in ("a run", "a modern export", "Hugging Face's folders", "a BERT", "Google's"):
+        (tmp_path / kind).mkdir()
+        paths.append(str(KINDS[kind][0](tmp_path / kind, words)))
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_DEVICES, *paths],
+        cwd=corpus.ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_generator_of_a_lone_network_is_its_lowest_third(tmp_path, words):
