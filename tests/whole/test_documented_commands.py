@@ -87,6 +87,7 @@ TRAINED = (
     "runs/fast",
     "runs/generator",
     "runs/electric",
+    "data.added_pieces=2000",
 )
 # Parts of commands that are read and not run here, and why.
 ONLY_READ = {
