@@ -15,6 +15,7 @@ from typing import Any
 from electra_jax.config import rules
 from electra_jax.config.differences import RESUMABLE, differences
 from electra_jax.config.fields import (
+    BEST_BY,
     OBJECTIVES,
     SERVICES,
     Checkpoint,
@@ -46,6 +47,7 @@ from electra_jax.config.reads import (
     ONLY_WITH,
     READS,
     WITHOUT_GENERATOR,
+    evaluated,
     has_use,
     shares_tables,
     unread,
@@ -54,11 +56,11 @@ from electra_jax.configs import base  # type: ignore[attr-defined] # mypy knows 
 from electra_jax.host import buckets, safe_files
 
 __all__ = [
-    "OBJECTIVES", "ONLY_WITH", "READS", "RESUMABLE", "SERVICES", "WITHOUT_GENERATOR", "Checkpoint",
-    "Config", "ConfigError", "Data", "Evaluation", "Init", "Logging", "Mesh", "Model", "Network",
-    "Objective", "Optimizer", "Schedule", "between", "completed", "declared", "differences",
-    "flatten", "has_use", "nearest", "one_of", "parse", "parse_saved", "shares_tables", "to_json",
-    "to_tree", "typed", "unread",
+    "BEST_BY", "OBJECTIVES", "ONLY_WITH", "READS", "RESUMABLE", "SERVICES", "WITHOUT_GENERATOR",
+    "Checkpoint", "Config", "ConfigError", "Data", "Evaluation", "Init", "Logging", "Mesh",
+    "Model", "Network", "Objective", "Optimizer", "Schedule", "between", "completed", "declared",
+    "differences", "evaluated", "flatten", "has_use", "nearest", "one_of", "parse", "parse_saved",
+    "shares_tables", "to_json", "to_tree", "typed", "unread",
 ]  # fmt: skip
 
 

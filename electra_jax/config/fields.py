@@ -14,6 +14,9 @@ from typing import Any, dataclass_transform
 
 SERVICES = ("wandb", "trackio", "mlflow")  # the names that logging.writers may hold
 
+# The held-out metrics that checkpoint.keep_best may name. Of losses the lowest is the best one.
+BEST_BY = ("loss", "gen_masked_loss", "mlm_masked_loss", "disc_loss", "disc_auc")
+
 OBJECTIVES = (
     "replaced_token_detection",
     "decoupled_detection",
@@ -189,6 +192,7 @@ class Checkpoint:
     every: int = between(1, 2**31 - 1)
     keep_last: int = between(1, 10_000)
     keep_every: int = between(0, 2**31 - 1)
+    keep_best: str = one_of("", *BEST_BY)
 
 
 @_section

@@ -132,6 +132,20 @@ _GENERATORS = (  # layers, width, heads, feed_forward of each size's generator
 )
 
 
+def evaluated(objective: str) -> tuple[str, ...]:
+    """The metrics of `BEST_BY` that a run with this objective is evaluated by."""
+    detects = _HEAD in READS[objective]
+    with_generator = objective not in WITHOUT_GENERATOR
+    found = {
+        "loss": True,
+        "gen_masked_loss": with_generator,
+        "mlm_masked_loss": not detects,
+        "disc_loss": detects,
+        "disc_auc": detects,
+    }
+    return tuple(name for name, is_there in found.items() if is_there)
+
+
 def unread(config: Config) -> list[str]:
     """One line, with the reason, for each setting that was changed and has no effect.
 

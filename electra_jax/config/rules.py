@@ -4,7 +4,7 @@
 from electra_jax.config import compiler_options
 from electra_jax.config.fields import SERVICES, Config, declared
 from electra_jax.config.parsing import ConfigError, nearest
-from electra_jax.config.reads import WITHOUT_GENERATOR
+from electra_jax.config.reads import WITHOUT_GENERATOR, evaluated
 
 # objective -> the values of `model.sharing` that it supports. All others support every value, or
 # have no generator and do not read it.
@@ -30,6 +30,7 @@ def check(c: Config) -> None:
     _check_stages(c)
     _check_budget(c)
     _check_optimizer(c)
+    _check_best(c)
     _check_logging(c)
     _check_text(c)
     _check_mesh(c)
@@ -259,6 +260,24 @@ def _check_logging(c: Config) -> None:
             )
         if name in named[:number]:
             raise ConfigError(f"logging.writers={c.logging.writers!r} names {name} twice")
+
+
+def _check_best(c: Config) -> None:
+    """Checks that every checkpoint has the metric by which the best one is kept."""
+    metric, name = c.checkpoint.keep_best, c.objective.name
+    if not metric:
+        return
+    if metric not in evaluated(name):
+        raise ConfigError(
+            f"checkpoint.keep_best={metric!r} is no metric of objective.name={name!r}; try"
+            f" {' or '.join(evaluated(name))}"
+        )
+    if c.checkpoint.every % c.evaluation.every:
+        raise ConfigError(
+            f"checkpoint.keep_best={metric!r} needs an evaluation at each checkpoint, and"
+            f" checkpoint.every={c.checkpoint.every} is no multiple of"
+            f" evaluation.every={c.evaluation.every}; try evaluation.every={c.checkpoint.every}"
+        )
 
 
 def _check_text(c: Config) -> None:

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Mapping
 
 from electra_jax.host import program
-from electra_jax.report import baselines, console_lines, metric_values
+from electra_jax.report import baselines, best_checkpoint, console_lines, metric_values
 
 _LINE = "(the unigram line is the loss of knowing only how frequent each token is)"
 _NEAR = 0.1  # nats; a network that is no further below the line has hardly begun to use context
@@ -21,16 +21,23 @@ _AT_THE_LINE = (
     "(networks first come down to that line; with configs/tiny.py a generator leaves it within"
     " 1 M tokens, with configs/tiny_paper.py after 4 M: more steps may be all it needs)"
 )
+_STEP = "--step", "--config.encoder.step"  # of show and convert, of finetune
 _TASK = "(RTE is downloaded; --config.data.dir=glue reads official files from a folder)"
 
 
-def text(metrics: Mapping[str, float | None], workdir: str, reported: bool) -> str:
+def text(
+    metrics: Mapping[str, float | None],
+    workdir: str,
+    reported: bool,
+    best: best_checkpoint.Best | None = None,
+) -> str:
     """Returns the lines. The commands among them can be pasted as they are.
 
     Args:
       metrics: of the last evaluation.
       workdir: of the run.
       reported: whether the run has drawn a report.
+      best: the best checkpoint, if the run keeps it; the commands take it, not the newest one.
     """
     verdict = baselines.verdict(metrics)
     lines = textwrap.wrap(verdict, console_lines.COLUMNS)
@@ -45,12 +52,16 @@ def text(metrics: Mapping[str, float | None], workdir: str, reported: bool) -> s
     here = pathlib.Path(os.path.abspath(workdir))
     if reported:
         lines.append(f"report     {(here / 'report.html').as_uri()}")
+    if best is not None:
+        lines.append(f"best       {best}")
+    is_older = best is not None and best.step < best.newest_step
+    step, encoder = (f" {flag}={best.step}" if is_older else "" for flag in _STEP)
     run, out = f"--workdir={shlex.quote(workdir)}", shlex.quote(f"exports/{here.name}")
     lines += [
-        f"look       {program.command('show')} {run}",
-        f"fine-tune  {program.command('finetune')} {run} --config.tasks=rte",
+        f"look       {program.command('show')} {run}{step}",
+        f"fine-tune  {program.command('finetune')} {run}{encoder} --config.tasks=rte",
         f"           {_TASK}",
-        f"export     {program.command('convert')} {run} --to=hugging_face --out={out}",
+        f"export     {program.command('convert')} {run}{step} --to=hugging_face --out={out}",
     ]
     return "\n".join(lines)
 

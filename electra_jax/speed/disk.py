@@ -23,7 +23,7 @@ def checkpoints(section: config_lib.Checkpoint, steps: int) -> int:
     step is saved too, whatever its number.
     """
     saves = math.ceil(steps / section.every)
-    newest = min(saves, section.keep_last + 1)
+    newest = min(saves, section.keep_last + 1 + bool(section.keep_best))
     if not section.keep_every:
         return newest
 

@@ -98,7 +98,8 @@ def _train(run: runs.Run, stop: signals.Stop, extra_writers) -> dict[str, float 
     elif jax.process_index() == 0:
         reported = c.logging.report_every > 0
         with contextlib.suppress(OSError):  # the terminal was closed, and nobody reads it
-            text = closing.text(final, run.workdir, reported)
+            best = out.best(metadata.steps(metadata.directory(run.workdir)))
+            text = closing.text(final, run.workdir, reported, best)
             print("\n" + staging.named(text), flush=True)
     return final
 
@@ -371,11 +372,23 @@ class _Loop:
             return
         tree = saved_state.tree_of(run.state, run.interval)
         with self._stop.during_a_save():
-            self._checkpoints.save(run.step, tree, runs.metadata_of(run))
+            best = self._best_step() if self._c.checkpoint.keep_best else None
+            self._checkpoints.save(run.step, tree, runs.metadata_of(run), best)
         self._saved_step = run.step
         if self._checkpoints.time.complete is not None:
             self._stop.goes_on = process_exit.CONTINUES
             self._out.has_saved(self._checkpoints.time.complete)
+
+    def _best_step(self):
+        """The step whose checkpoint stays, among those on the disk and the one to be saved now."""
+        self._checkpoints.wait()  # so that the one before it is among them
+
+        def find():
+            saved = metadata.steps(metadata.directory(self._run.workdir))
+            best = self._out.best({*saved, self._run.step})
+            return None if best is None else best.step
+
+        return processes.of_first(find)
 
     def _log_due(self):
         # Also with the last step of a stage: means and costs of a line are those of one stage.

@@ -11,7 +11,7 @@ Metrics are computed on all processes, since that needs all devices; process 0 a
 import contextlib
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import jax
 from absl import logging
@@ -21,7 +21,7 @@ from electra_jax.config import stages
 from electra_jax.core import counters, metrics
 from electra_jax.host import processes, safe_files, signals
 from electra_jax.model import accounting
-from electra_jax.report import alarms, live_line, writers
+from electra_jax.report import alarms, best_checkpoint, live_line, writers
 from electra_jax.step import evaluation
 from electra_jax.training import budget as budget_lib
 from electra_jax.training import (
@@ -243,6 +243,11 @@ class Output:
             return (self._run.step, "eval") not in written
 
         return processes.of_first(is_missing)
+
+    def best(self, saved: Collection[int]) -> best_checkpoint.Best | None:
+        """The best of the steps that have a checkpoint, by `checkpoint.keep_best`; process 0."""
+        metric = self._c.checkpoint.keep_best
+        return best_checkpoint.of(self._written(), metric, saved) if metric else None
 
     def _write(self, step, kind, values):
         """Sends a row to every writer, and logs the alarms that it raises."""

@@ -14,12 +14,14 @@ that is not complete in time (`save_time`) has failed.
 """
 
 import contextlib
+import dataclasses
 import errno
 import functools
 import glob
 import logging as std_logging
 import os
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -61,7 +63,8 @@ class Checkpoints:
         # Clients of buckets have errors of many kinds, which are no OSErrors.
         self._save_errors = (Exception,) if self._in_bucket else (OSError, ValueError)
         policies = ocp.training.preservation_policies
-        keep = [policies.LatestN(keep_last)]
+        self._best: int | None = None  # the step that was given to the last save
+        keep = [policies.LatestN(keep_last), _KeepStep(lambda: self._best)]
         if keep_every:
             keep.append(policies.EveryNSteps(keep_every))
 
@@ -118,8 +121,12 @@ class Checkpoints:
             )
         return None
 
-    def save(self, step: int, tree: dict[str, Any], about: dict[str, Any]) -> None:
+    def save(
+        self, step: int, tree: dict[str, Any], about: dict[str, Any], best: int | None = None
+    ) -> None:
         """Starts to save a tree with its metadata in the background and returns.
+
+        The checkpoint of the step `best` is kept, however old it is, until another one is given.
 
         A failed save is logged, and the next one is tried as usual; none is begun while an earlier
         one still hangs. If the weights that the run began with have the same step, they are renamed
@@ -140,6 +147,7 @@ class Checkpoints:
         self._left_out = 0
         processes.of_first(functools.partial(self._make_room, step))
         self._failure = None
+        self._best = best
 
         about = metadata.sealed(about | {"digest": checkpoint.digest(tree), "step": step})
         self.time.begins(step, tree)
@@ -336,6 +344,16 @@ class Checkpoints:
             return buckets.folders(self._directory)
         found = glob.glob(f"{glob.escape(self._directory)}/*/")
         return [os.path.basename(os.path.dirname(one)) for one in found]
+
+
+@dataclasses.dataclass(frozen=True)
+class _KeepStep:
+    """Orbax's policy that keeps the checkpoint of one step, which may be another at each save."""
+
+    step: Callable[[], int | None]
+
+    def should_preserve(self, checkpoints: Sequence, *, context: Any) -> list[bool]:
+        return [found.step == self.step() for found in checkpoints]
 
 
 def _wait(orbax, response):

@@ -162,6 +162,18 @@ def test_a_bad_value_is_named_with_its_bound(path, value, message):
     assert "\n" not in str(error.value)
 
 
+def test_the_best_checkpoint_is_told_by_a_metric_that_each_of_them_has():
+    for path, value, message in (
+        ("checkpoint__keep_best", "gen_loss", "'gen_loss' is not one of '', 'loss', 'gen_masked"),
+        ("checkpoint__keep_best", "mlm_masked_loss", "is no metric of objective.name='replaced_"),
+        ("evaluation__every", 15, "every=100 is no multiple of evaluation.every=15; try eval"),
+    ):
+        settings = {"checkpoint__keep_best": "disc_auc", "checkpoint__every": 100}
+        tree = small_run("builtin", "", **settings | {"evaluation__every": 50, path: value})
+        with pytest.raises(config_lib.ConfigError, match=message):
+            config_lib.parse(tree)
+
+
 def test_copies_of_the_model_are_shared_out_evenly_over_slices():
     tree = small_run("builtin", "", mesh__data=3, mesh__slices=2)
     with pytest.raises(config_lib.ConfigError, match="mesh.data=3 copies .* mesh.slices=2; set"):

@@ -150,6 +150,8 @@ def test_the_step_line_and_the_evaluation_are_about_the_same_tokens(stepped, nam
     found, sums = tokens(stepped[name][2].metric_sums), evaluated(weights(objective))
     assert found and found == tokens(sums)
     assert {f"{term}_loss" for term in objective.terms} <= sums.keys()
+    declared = config_lib.evaluated(name.replace("fixed", "uniform"))
+    assert set(declared) - {"loss"} == sums.keys() & set(config_lib.BEST_BY)  # loss has no sum
     if "gen_masked_loss" in found and name != "electric":  # where some slots keep their token
         assert found["gen_masked_loss"] < stepped[name][2].metric_sums["gen_loss"][1]
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from electra_jax.report import closing
+from electra_jax.report import best_checkpoint, closing
 
 METRICS = {"gen_masked_loss": 5.0, "unigram_entropy": 6.5, "disc_auc": 0.71}
 
@@ -22,6 +22,25 @@ def test_it_says_what_was_learnt_where_the_report_is_and_what_to_do_next(tmp_pat
         f"export     python -m electra_jax.convert --workdir='{tmp_path}/a run'"
         " --to=hugging_face --out='exports/a run'",
     ]
+
+
+def test_its_commands_take_the_best_checkpoint_where_an_older_one_is_kept():
+    best = best_checkpoint.Best("loss", 500, 31.25, 900, 33.0)
+    said = closing.text(METRICS, "runs/a", False, best).splitlines()
+    assert said[3:] == [
+        "best       step 500, whose loss is 31.25 (33 at step 900)",
+        "look       python -m electra_jax.show --workdir=runs/a --step=500",
+        "fine-tune  python -m electra_jax.finetune --workdir=runs/a --config.encoder.step=500"
+        " --config.tasks=rte",
+        "           (RTE is downloaded; --config.data.dir=glue reads official files from a folder)",
+        "export     python -m electra_jax.convert --workdir=runs/a --step=500 --to=hugging_face"
+        " --out=exports/a",
+    ]
+
+    newest = best_checkpoint.Best("loss", 900, 31.25, 900, 31.25)
+    said = closing.text(METRICS, "runs/a", False, newest)
+    assert "best       step 900, whose loss is 31.25\n" in said
+    assert "step=" not in said
 
 
 def test_a_long_verdict_is_wrapped_for_a_terminal_of_80_columns():

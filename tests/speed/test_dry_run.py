@@ -241,18 +241,22 @@ def test_a_state_and_activations_beyond_the_memory_are_noted():
 
 
 @pytest.mark.parametrize(
-    ("every", "keep_last", "keep_every", "steps", "most"),
+    ("every", "keep_last", "keep_every", "keep_best", "steps", "most"),
     [
-        (10, 3, 0, 100, 4),  # 60, 70, 80 and, before 60 goes, 90
-        (10, 3, 0, 20, 2),  # no more than are saved
-        (10, 3, 0, 25, 3),  # the last step is saved too
-        (10, 3, 50, 100, 6),  # and 50 and 100, which may be among the newest
-        (10, 3, 25, 100, 6),  # 25 and 75 are never saved
-        (10, 1, 10, 100, 10),  # all of them
+        (10, 3, 0, "", 100, 4),  # 60, 70, 80 and, before 60 goes, 90
+        (10, 3, 0, "", 20, 2),  # no more than are saved
+        (10, 3, 0, "", 25, 3),  # the last step is saved too
+        (10, 3, 50, "", 100, 6),  # and 50 and 100, which may be among the newest
+        (10, 3, 25, "", 100, 6),  # 25 and 75 are never saved
+        (10, 1, 10, "", 100, 10),  # all of them
+        (10, 3, 0, "loss", 100, 5),  # and the best, which may be an old one
+        (10, 3, 0, "loss", 20, 2),
     ],
 )
-def test_so_many_checkpoints_are_on_the_disk_at_most(every, keep_last, keep_every, steps, most):
-    section = config_lib.Checkpoint(every=every, keep_last=keep_last, keep_every=keep_every)
+def test_so_many_checkpoints_are_on_the_disk_at_most(
+    every, keep_last, keep_every, keep_best, steps, most
+):
+    section = config_lib.Checkpoint(every, keep_last, keep_every, keep_best)
     assert disk.checkpoints(section, steps) == most
 
 

@@ -87,6 +87,17 @@ def test_a_folder_of_any_name_gives_back_what_was_saved(name, tmp_path):
     assert is_step(newest(directory), 2)
 
 
+def test_the_best_checkpoint_stays_until_another_one_is_better(tmp_path):
+    """Step and best of each save -> the steps on the disk, of which the newest two stay anyway."""
+    kept = []
+    with checkpoint_series.Checkpoints(str(tmp_path), keep_last=2) as checkpoints:
+        for step, best in ((1, 1), (2, 1), (3, 1), (4, 1), (5, 5), (6, 5), (7, 5), (8, None)):
+            checkpoints.save(step, tree(step), ABOUT | {"at": step}, best)
+            checkpoints.wait()
+            kept.append(metadata.steps(str(tmp_path)))
+    assert kept == [[1], [1, 2], [1, 2, 3], [1, 3, 4], [4, 5], [5, 6], [5, 6, 7], [7, 8]]
+
+
 def test_a_metric_that_came_later_has_summed_nothing_and_one_that_is_gone_is_left(tmp_path):
     first = {"loss": jnp.ones(2), "gone": jnp.ones(2)}
     with checkpoint_series.Checkpoints(str(tmp_path), keep_last=9) as checkpoints:
