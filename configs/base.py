@@ -80,7 +80,10 @@ def data() -> ml_collections.ConfigDict:
     c.documents = "blank_lines"
     c.invalid_utf8 = "replace"  # replace by U+FFFD and count | 'refuse'
     c.min_document_characters = 0  # shorter documents are dropped
-    c.deduplicate = False  # whether to drop exact duplicates of documents
+    c.deduplicate = False  # whether to drop documents that occurred before, in any source
+    # with deduplicate: share of short sequences that two documents have in common, of all that
+    # either has, from which they are duplicates; near copies: 0.8. 1.0: equal ones only
+    c.duplicate_similarity = 1.0
     c.heldout_fraction = 0.005  # share of documents held out, chosen by a hash of their text
 
     # [CLS] A [SEP] B [SEP], as in the reference | 'packed': several documents per row

@@ -68,6 +68,7 @@ class Data:
     invalid_utf8: str = one_of("replace", "refuse")
     min_document_characters: int = between(0, math.inf)
     deduplicate: bool
+    duplicate_similarity: float = between(0.5, 1, untouched=(1.0,))
     heldout_fraction: float = between(1e-6, 0.5)
     rows: str = one_of("pairs", "packed")
     sequence_length: int = between(8, 65_536)

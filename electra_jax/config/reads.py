@@ -51,6 +51,10 @@ ONLY_WITH = {  # path -> (why it may have no effect, whether it has one in a con
         "it needs objective.mask_unit='span'",
         lambda c: c.objective.mask_unit == "span",
     ),
+    "data.duplicate_similarity": (
+        "it needs data.deduplicate=True",
+        lambda c: c.data.deduplicate,
+    ),
     "objective.temperature_decay": (
         "it needs objective.first_temperature",
         lambda c: c.objective.first_temperature > 0,

@@ -44,6 +44,7 @@ class DataSettings:
     invalid_utf8: str
     min_document_characters: int
     deduplicate: bool
+    duplicate_similarity: float
     heldout_fraction: float
     rows: str
     single_segment_rate: float
@@ -207,6 +208,8 @@ def row_settings(settings: DataSettings) -> dict[str, Any]:
         values["vocab"] = load_vocabulary(settings).sha256
     if not settings.added_pieces:  # the name of folders from before there was this setting
         del values["added_pieces"]
+    if not settings.deduplicate or settings.duplicate_similarity == 1:  # as above
+        del values["duplicate_similarity"]
 
     return values
 

@@ -5,6 +5,7 @@ All of them are in the subfolder `units` and begin with the unit's name (see pla
 
     .documents.json     the documents, if the sample for the vocabulary has read all of them
     .hashes.npy         [documents, 2] uint64, their hashes            duplicates.py
+                        or [documents, 128] uint32, their sketches
     .duplicates.npy     [documents] bool, True for duplicates          duplicates.py
     .unigram.npy        [3, n] the ids that occur, and their counts in train and held-out text
     .json               counts and shards; written last, so its presence means that the unit is done

@@ -258,6 +258,18 @@ def test_changed_settings_never_meet_old_records(corpus, vocab, change):
     assert planning.folder_of(dataclasses.replace(settings, **change), "data") != before
 
 
+def test_without_duplicates_to_drop_their_similarity_makes_no_other_rows(corpus, vocab):
+    plain = settings_for(corpus, vocab)
+    drops = dataclasses.replace(plain, deduplicate=True)
+
+    def folders(settings):
+        changed = dataclasses.replace(settings, duplicate_similarity=0.8)
+        return {planning.folder_of(one, "data") for one in (settings, changed)}
+
+    assert len(folders(plain)) == 1
+    assert len(folders(drops)) == 2
+
+
 def test_the_folder_depends_on_what_is_in_the_files_not_on_who_works(corpus, vocab):
     settings = settings_for(corpus, vocab)
     before = planning.folder_of(settings, "data")
@@ -470,6 +482,27 @@ def test_duplicates_are_dropped_and_the_first_stays(tmp_path, vocab):
     assert sorted(both[0]) == ["a dog", "the cat"]
     assert sorted(both[1]) == ["a house", "a river"]
     assert opened.manifest.duplicates_dropped == 3
+
+
+def test_near_copies_are_dropped_where_it_is_asked_for(tmp_path, vocab):
+    """Of ten sentences one is other, in another case and in another source; one text is new."""
+    pairs = [" ".join(words) for words in itertools.product(PIECES[:14], PIECES[:14])]
+    text = [f"the {pair} then home" for pair in pairs[:40]]
+    (tmp_path / "1.txt").write_text("\n".join(text) + "\n\na dog\n")
+    near, new = [*text[:20], "a river", *text[21:]], [f"a {pair}" for pair in pairs[50:90]]
+    texts = "\n".join(near).upper(), "\n".join(new), "a cat"
+    (tmp_path / "2.txt").write_text("\n\n".join(texts) + "\n")
+    source = f"text:{tmp_path}/1.txt; text:{tmp_path}/2.txt"
+    settings = settings_for(tmp_path, vocab, source=source, deduplicate=True)
+
+    def documents(similarity):
+        asked = dataclasses.replace(settings, duplicate_similarity=similarity)
+        manifest = prepare(asked, tmp_path / "data").manifest
+        return [found.counts["documents"] for found in manifest.sources], manifest
+
+    assert documents(1.0)[0] == [2, 3]
+    found, manifest = documents(0.8)
+    assert found == [2, 2] and manifest.duplicates_dropped == 1
 
 
 def test_sources_get_their_weights(tmp_path, vocab):

@@ -70,7 +70,11 @@ def settings(folder, files="*.?z*", **changes):
     return text_settings(source, str(folder / "vocab.txt"), 16, workers=1, **changes)
 
 
-@pytest.mark.parametrize("changes", [{}, {"deduplicate": True}], ids=["all", "deduplicated"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"deduplicate": True}, {"deduplicate": True, "duplicate_similarity": 0.9}],
+    ids=["all", "equal", "similar"],
+)
 def test_a_compressed_file_is_read_once_and_the_rows_are_the_same(
     folder, opened, monkeypatch, changes
 ):
