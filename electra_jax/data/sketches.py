@@ -93,10 +93,7 @@ def _smallest(hash_N):
 
 
 def _filled(smallest_K):
-    """32 bits of each smallest hash; an empty bin has those of the next full one, changed by how
-    far that is, so that two documents agree there only if it is as far in both."""
+    """32 bits of the smallest hash of each bin, in an empty bin those of the next full one."""
     full = np.flatnonzero(smallest_K != _EMPTY)
-    numbers = np.arange(BINS)
-    next_K = full[np.searchsorted(full, numbers) % len(full)]
-    distance_K = ((next_K - numbers) % BINS).astype(np.uint64)
-    return ((smallest_K[next_K] >> np.uint64(25)) + distance_K * _BASE).astype(np.uint32)
+    next_K = full[np.searchsorted(full, np.arange(BINS)) % len(full)]
+    return (smallest_K[next_K] >> np.uint64(25)).astype(np.uint32)

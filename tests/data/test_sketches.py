@@ -95,6 +95,20 @@ def test_a_document_is_marked_if_an_earlier_one_is_as_similar(monkeypatch):
     assert [*duplicates.similar([whole[:0]], 0.8)] == []
 
 
+def test_what_shares_a_key_and_not_the_rest_is_not_similar():
+    one = np.arange(sketches.BINS, dtype=np.uint32)
+    same_band, band = one + np.uint32(1000), sketches.bands(0.8)[3]
+    same_band[band] = one[band]
+    assert not duplicates.similar([np.stack([one, same_band])], 0.8).any()
+
+
+def test_each_is_compared_with_the_first_and_with_the_one_before():
+    """Of those that share a key, 7 or 3; as (later, earlier)."""
+    first, before = duplicates._neighbours(np.array([7, 3, 7, 5, 7, 3]))
+    assert [*zip(*first)] == [(5, 1), (2, 0), (4, 0)]
+    assert [*zip(*before)] == [(5, 1), (2, 0), (4, 2)]
+
+
 def test_each_copy_of_a_text_that_is_everywhere_is_marked():
     """Each is compared with two others alone."""
     menu = pair(60, 0)[0]
