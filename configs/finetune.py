@@ -154,6 +154,9 @@ def custom() -> ml_collections.ConfigDict:
     # column; for multi_label also several columns of 0 and 1, joined by commas as in `labels`
     c.label = ""
     c.id = ""  # column with a different value in every row; '': rows are numbered
+    # column with the same value in all rows that are candidates of one query, such as its number or
+    # its text; for the metrics ndcg_at_10, mrr_at_10 and map, which come first then; '': none
+    c.query = ""
     # names of the labels, joined by commas, one with a comma in it in "..."; '': those of train
     c.labels = ""
     c.separator = ","  # between several labels in one cell

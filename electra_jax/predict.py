@@ -105,9 +105,10 @@ class _File:
     path: str
     split: examples.Split
     report: examples.Report
-    # With --score both are filled while the file is answered.
+    # With --score these are filled while the file is answered.
     decided: list = dataclasses.field(default_factory=list)
     targets: list = dataclasses.field(default_factory=list)
+    ranked: list = dataclasses.field(default_factory=list)  # of a task with queries
 
     @classmethod
     def read(cls, path, model):
@@ -140,6 +141,7 @@ def _lines(model, files, phases):
             if _SCORE.value:
                 file.decided.extend(block.decided)
                 file.targets.extend(block.targets)
+                file.ranked.extend(block.ranked or ())
         file.log(known)
 
 
@@ -147,10 +149,13 @@ def _score_lines(task, files):
     """The tables of the scores, and with --json an object; nothing without --score."""
     if not _SCORE.value:
         return
-    scored = [file_scores.of_file(task, one.path, one.decided, one.targets) for one in files]
+    scored = [
+        file_scores.of_file(task, one.path, one.decided, one.targets, one.ranked) for one in files
+    ]
     decided = [decision for one in files for decision in one.decided]
     targets = [label for one in files for label in one.targets]
-    whole = file_scores.of_file(task, file_scores.ALL, decided, targets)
+    ranked = [candidate for one in files for candidate in one.ranked]
+    whole = file_scores.of_file(task, file_scores.ALL, decided, targets, ranked)
 
     yield ""
     yield from file_scores.lines(task, scored, whole)

@@ -124,6 +124,7 @@ class Custom:
     pair: str
     label: str
     id: str
+    query: str
     labels: str
     separator: str
     format: str

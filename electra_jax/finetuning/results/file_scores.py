@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-from electra_jax.finetuning.results import label_scores, results_table
+from electra_jax.finetuning.results import label_scores, ranking_scores, results_table
 from electra_jax.finetuning.results import scores as scores_lib
 from electra_jax.finetuning.tasks import task as task_lib
 from electra_jax.host import console_table
@@ -28,13 +28,19 @@ class FileScores:
     by_label: Mapping[str, label_scores.LabelScore]  # {} for numbers and answers
 
 
-def of_file(task: task_lib.Task, file: str, decided: Sequence, targets: Sequence) -> FileScores:
-    """Scores a file, whose decisions and targets are as `scores` takes them."""
+def of_file(
+    task: task_lib.Task,
+    file: str,
+    decided: Sequence,
+    targets: Sequence,
+    ranked: Sequence[ranking_scores.Ranked] | None = None,
+) -> FileScores:
+    """Scores a file, whose decisions, targets and ranked candidates are as `scores` takes them."""
     metrics = dict.fromkeys((task.main, *task.metrics))
     return FileScores(
         file=file,
         count=len(targets),
-        scores=scores_lib.compute(metrics, decided, targets),
+        scores=scores_lib.compute(metrics, decided, targets, ranked),
         by_label=scores_lib.by_label(task.kind, task.metrics, decided, targets, task.labels),
     )
 

@@ -6,8 +6,8 @@
     labels             ->  baseline ->  the same metrics for a constant guess
 
 Values are shares in 0..1 and correlations in -1..1; `mse` has the unit of the label, squared. A
-value that its formula leaves undefined (0 / 0) is 0. `label_scores.py` and `question_scores.py`
-hold the formulas.
+value that its formula leaves undefined (0 / 0) is 0. `label_scores.py`, `question_scores.py` and
+`ranking_scores.py` hold the formulas.
 
     kind            outputs                      predictions             labels
     classification  logits [R, C]                class [R]               class [R]
@@ -16,7 +16,8 @@ hold the formulas.
     tagging         tags of each sentence        the same                tags of each sentence
     span            answer to each question      the same                right answers to each
 
-R examples, C classes.
+Metrics of rankings read a `ranking_scores.Ranked` of each example instead of its prediction: the
+score of a candidate, and its query. R examples, C classes.
 """
 
 import collections
@@ -25,7 +26,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from electra_jax.finetuning.results import label_scores, question_scores
+from electra_jax.finetuning.results import label_scores, question_scores, ranking_scores
+from electra_jax.finetuning.tasks import task as task_lib
 
 KINDS = ("classification", "regression", "multi_label", "tagging", "span")
 LOWER_IS_BETTER = frozenset({"mse"})
@@ -40,6 +42,9 @@ METRICS: Mapping[str, Callable[..., float]] = {
     "pearson": label_scores.pearson,
     "spearman": label_scores.spearman,
     "mse": label_scores.mse,
+    "ndcg_at_10": ranking_scores.ndcg_at_10,
+    "mrr_at_10": ranking_scores.mrr_at_10,
+    "map": ranking_scores.mean_average_precision,
     "entity_f1": label_scores.entity_f1,
     "entity_precision": label_scores.entity_precision,
     "entity_recall": label_scores.entity_recall,
@@ -63,9 +68,28 @@ def decide(kind: str, outputs):
     return outputs
 
 
-def compute(metrics: Iterable[str], predictions, labels) -> dict[str, float]:
-    """The named metrics, in order. Raises ValueError for a name that is not in METRICS."""
-    return {name: function(name)(predictions, labels) for name in metrics}
+def compute(
+    metrics: Iterable[str],
+    predictions,
+    labels,
+    ranked: Sequence[ranking_scores.Ranked] | None = None,
+) -> dict[str, float]:
+    """The named metrics, in order.
+
+    Args:
+      ranked: what metrics of rankings read; None if no such metric is named.
+
+    Raises ValueError for a name that is not in METRICS.
+    """
+    return {
+        name: function(name)(ranked if is_of_rankings(name) else predictions, labels)
+        for name in metrics
+    }
+
+
+def is_of_rankings(name: str) -> bool:
+    """Whether a metric is computed within the candidates of each query."""
+    return name in task_lib.RANKING_METRICS
 
 
 def function(name: str) -> Callable[..., float]:
@@ -113,9 +137,20 @@ def guess(kind: str, labels):
     return np.full(len(labels), values[counts.argmax()])
 
 
-def baseline(kind: str, metrics: Iterable[str], labels) -> dict[str, float]:
-    """The scores of `guess`. A model that is no better has learnt nothing by these metrics."""
-    return compute(metrics, guess(kind, labels), labels)
+def baseline(
+    kind: str,
+    metrics: Iterable[str],
+    labels,
+    queries: Sequence[str] | None = None,
+) -> dict[str, float]:
+    """The scores of `guess`. A model that is no better has learnt nothing by these metrics.
+
+    Args:
+      queries: those of the examples; None if no metric is of rankings. All candidates of a query
+        have the same score, so metrics of rankings are those of a random order.
+    """
+    ranked = None if queries is None else [ranking_scores.Ranked(0.0, query) for query in queries]
+    return compute(metrics, guess(kind, labels), labels, ranked)
 
 
 def better(name: str, left: float, right: float) -> bool:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from electra_jax.finetuning.results import ranking_scores
 from electra_jax.finetuning.results import scores as scores_lib
 from electra_jax.report import means
 
@@ -52,7 +53,14 @@ def summarise(metric: str, values: Sequence[float]) -> SeedStatistics:
     return SeedStatistics(middle, mean.value, sd, mean.error, best, mean.count, failed)
 
 
-def degenerate(kind: str, metric: str, predictions, labels, names: Sequence[str] = ()) -> list[str]:
+def degenerate(
+    kind: str,
+    metric: str,
+    predictions,
+    labels,
+    names: Sequence[str] = (),
+    ranked: Sequence[ranking_scores.Ranked] | None = None,
+) -> list[str]:
     """Reasons, in words, to think that a seed has learnt nothing; empty if there are none.
 
     Args:
@@ -61,9 +69,16 @@ def degenerate(kind: str, metric: str, predictions, labels, names: Sequence[str]
       predictions: as `scores` takes them.
       labels: as `scores` takes them.
       names: the names of the classes, used in the texts.
+      ranked: as `scores.compute` takes it.
     """
     warnings = []
-    if kind in ("classification", "regression"):
+    if scores_lib.is_of_rankings(metric):  # one class for all may still be a good ranking
+        scores_R = np.array([one.score for one in ranked])
+        if not np.isfinite(scores_R).all():
+            warnings.append("predicts scores that are not finite: the run diverged")
+        elif (scores_R == scores_R[0]).all():
+            warnings.append("predicts the same score for every candidate")
+    elif kind in ("classification", "regression"):
         predictions_R = np.asarray(predictions)
         if not np.isfinite(predictions_R).all():
             warnings.append("predicts numbers that are not finite: the run diverged")
@@ -83,8 +98,9 @@ def degenerate(kind: str, metric: str, predictions, labels, names: Sequence[str]
     elif kind == "span" and not any(predictions):
         warnings.append("answers no question")
 
-    value = scores_lib.function(metric)(predictions, labels)
-    guess = scores_lib.baseline(kind, [metric], labels)[metric]
+    queries = None if ranked is None else [one.query for one in ranked]
+    value = scores_lib.compute([metric], predictions, labels, ranked)[metric]
+    guess = scores_lib.baseline(kind, [metric], labels, queries)[metric]
     if not warnings and not scores_lib.better(metric, value, guess):
         warnings.append(f"{metric} {value:.4f} is no better than a constant guess, {guess:.4f}")
     return warnings

@@ -26,6 +26,7 @@ DEFAULTS = {
     "pair": "",
     "label": "",
     "id": "",
+    "query": "",
     "labels": (),
     "separator": ",",
     "format": "",
@@ -43,6 +44,7 @@ DEFAULTS = {
 }
 _METRICS = {  # the metrics that are computed if the configuration names none
     "classification": ("accuracy", "macro_f1"),  # the others suit two classes, or few
+    "regression": task_lib.METRICS["regression"][:3],
     "multi_label": task_lib.METRICS["multi_label"][:2],
     "tagging": task_lib.METRICS["tagging"][:2],
     "span": task_lib.METRICS["span"][:2],
@@ -62,11 +64,14 @@ def task(settings: Mapping[str, Any]) -> task_lib.Task:
       text, pair, label, id: columns, by name or by number from 0. For multi_label, `label` may be a
         list of columns that hold 0 or 1. For tagging, `text` is the column of the word (by default
         the first) and `label` that of the tag (by default the last).
+      query: the column of the query to which the text, or the pair, is a candidate: its number, its
+        text, or whatever tells queries apart. For metrics of rankings.
       labels: names of the labels, as a list or as for `names`; by default those found in train.
       separator: between several labels in one cell.
       format, header, quotes, encoding, odd_rows: as in `task.SplitFiles`.
       metrics, main, epochs, sequence_length, both_orders, label_range, impossible: as in
-        `task.Task`. With sequence_length 0 or without metrics, those of the kind are used.
+        `task.Task`. With sequence_length 0 or without metrics, those of the kind are used, and with
+        a query also those of rankings, which come first.
 
     Raises ValueError if a setting is unknown, missing or does not fit the kind.
     """
@@ -77,6 +82,7 @@ def task(settings: Mapping[str, Any]) -> task_lib.Task:
     name, kind = str(known["name"]), known["kind"]
     _check_choice(name, "kind", kind, task_lib.KINDS)
 
+    _check_query(name, kind, known["query"], known["format"])
     metrics, main = _metrics(name, kind, known)
     label = _label_column(name, kind, known["label"], known["format"])
     labels = _labels(name, label, known["labels"])
@@ -109,9 +115,26 @@ def names(joined: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in found if name.strip())
 
 
+def _check_query(name, kind, query, layout):
+    """Raises ValueError if a column of queries is given where there can be none."""
+    if query in ("", None):
+        return
+    if kind not in ("classification", "regression"):
+        raise ValueError(
+            f"task {name}: custom.query={query!r} is for custom.kind='classification' or"
+            f" 'regression', not {kind!r}; set it to ''"
+        )
+    if layout in ("lines", "label_first"):
+        raise ValueError(
+            f"task {name}: custom.query={query!r} is a column, and custom.format={layout!r} has"
+            " none; write the rows as tsv, csv, jsonl or parquet"
+        )
+
+
 def _metrics(name, kind, known):
     """All metrics of a task, and the main one, which is among them."""
-    metrics = _as_tuple(known["metrics"]) or _METRICS.get(kind, task_lib.METRICS[kind])
+    of_rankings = () if known["query"] in ("", None) else task_lib.RANKING_METRICS
+    metrics = _as_tuple(known["metrics"]) or (*of_rankings, *_METRICS[kind])
     for metric in metrics:
         if metric not in task_lib.METRICS[kind]:
             raise ValueError(
@@ -121,7 +144,15 @@ def _metrics(name, kind, known):
 
     main = known["main"] or metrics[0]
     _check_choice(name, "main", main, task_lib.METRICS[kind])
-    return tuple(dict.fromkeys([*metrics, main])), main
+    metrics = tuple(dict.fromkeys([*metrics, main]))
+    ranking = next((metric for metric in metrics if metric in task_lib.RANKING_METRICS), None)
+    if ranking and not of_rankings:
+        raise ValueError(
+            f"task {name}: the metric {ranking!r} ranks the candidates of each query, and"
+            " custom.query is empty; give custom.query=COLUMN, which has the same value in all rows"
+            " of a query"
+        )
+    return metrics, main
 
 
 def _labels(name, label, given):
@@ -147,6 +178,7 @@ def _files(name, kind, label, known):
         b=_column_of(known["pair"], None),
         label=label,
         id=_column_of(known["id"], None),
+        query=_column_of(known["query"], None),
         format=_format(name, kind, known["format"]),
         header=known["header"],
         quotes=known["quotes"],

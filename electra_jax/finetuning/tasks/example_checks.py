@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is refused or reported of examples that were read: ids, answers, tags, repeated texts."""
+"""What is refused or reported of examples that were read: ids, answers, queries, tags, repeated
+texts."""
 
+import collections
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from electra_jax.finetuning.tasks import examples, tables
 from electra_jax.finetuning.tasks import task as task_lib
@@ -82,6 +84,69 @@ def check_answers(where: str, questions: Iterable[examples.Example]) -> None:
                 f"{where}: question {question.id!r} has no answer and is not said to be impossible"
                 " (is_impossible); take it out"
             )
+
+
+def check_queries(task: task_lib.Task, splits: Mapping[str, examples.Split]) -> None:
+    """Raises ValueError if a split is to be scored and its candidates cannot be ranked."""
+    for name, split in splits.items():
+        if name != "train" and split.labelled:
+            check_candidates(f"task {task.name} {name}", task, split.examples)
+
+
+def check_candidates(
+    where: str, task: task_lib.Task, candidates: Sequence[examples.TextExample]
+) -> None:
+    """Raises ValueError for candidates of which the task's metrics of rankings would say nothing.
+
+    That is if one has no query, and if no query has two candidates of which a metric can tell
+    whether they are in the right order.
+    """
+    for candidate in candidates:
+        if candidate.query is None:
+            raise ValueError(
+                f"{where}: example {candidate.id!r} has a label and no query; write one there, or"
+                " take all labels out"
+            )
+
+    labels = labels_by_query(candidates)
+    if all(len(of_query) == 1 for of_query in labels):
+        raise ValueError(
+            f"{where}: each of {len(labels):,} queries has 1 candidate, and a ranking has 2 or"
+            " more; look at custom.query, the column, or leave"
+            f" {', '.join(task.ranking_metrics)} out of custom.metrics"
+        )
+    if all(len(set(of_query)) == 1 for of_query in labels):
+        raise ValueError(
+            f"{where}: all candidates of a query have the same label, in each of {len(labels):,}"
+            " queries, so every order is right; look at custom.query and custom.label, the columns"
+        )
+    binary = [metric for metric in task.ranking_metrics if metric != "ndcg_at_10"]
+    if binary and not any(any(of_query) and not all(of_query) for of_query in labels):
+        raise ValueError(
+            f"{where}: no query has a candidate with the label 0 beside others, so every order is"
+            f" right for {', '.join(binary)}; give 0 to candidates that are not relevant, or take"
+            " custom.metrics=ndcg_at_10"
+        )
+
+
+def report_queries(
+    task: task_lib.Task, splits: Mapping[str, examples.Split], report: examples.Report
+) -> None:
+    """Reports how many queries are ranked in a split, and how many have nothing to find."""
+    for name, split in splits.items():
+        if name != "train" and split.labelled:
+            labels = labels_by_query(split.examples)
+            where, empty = f"{task.name} {name}", sum(not any(of_query) for of_query in labels)
+            report.count(where, "queries", len(labels))
+            report.count(where, "queries without a relevant candidate, which count as 0", empty)
+
+
+def labels_by_query(candidates: Iterable[examples.TextExample]) -> list[list[float]]:
+    """The labels of the candidates of each query."""
+    found = collections.defaultdict(list)
+    for candidate in candidates:
+        found[candidate.query].append(candidate.label)
+    return list(found.values())
 
 
 def check_entities(task: task_lib.Task, splits: Mapping[str, examples.Split]) -> None:

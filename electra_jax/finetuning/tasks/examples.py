@@ -20,6 +20,7 @@ class TextExample:
     a: str
     b: str | None = None
     label: int | float | tuple[int, ...] | None = None
+    query: str | None = None  # of which it is a candidate, if candidates are ranked
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -45,8 +45,9 @@ def text(
 
     Args:
       number: the id of the example if the row has none.
-      labelled: whether a label is required; otherwise an empty label counts as no label. Of
-        multi_label it counts as none of the labels, which an example may have.
+      labelled: whether a label and, for a task with queries, a query is required; otherwise an
+        empty label counts as no label. Of multi_label it counts as none of the labels, which an
+        example may have.
 
     Raises ValueError with file and line if a label is missing or unknown to the task.
     """
@@ -55,8 +56,11 @@ def text(
     if label is None and labelled:
         raise ValueError(f"{row.where}: no label; look at custom.label, its column or field")
 
+    if labelled and task.has_queries and not row.query:
+        raise ValueError(f"{row.where}: no query; look at custom.query, its column or field")
+
     value = None if label is None else _value(row._replace(label=label), task, separator)
-    return examples.TextExample(row.id or number, row.a, row.b, value)
+    return examples.TextExample(row.id or number, row.a, row.b, value, row.query or None)
 
 
 def example(
@@ -126,5 +130,11 @@ def _checked_score(row, task):
         raise ValueError(
             f"{row.where}: label {row.label} is not within {low:.12g} to {high:.12g}; mend that"
             " row, or widen custom.label_range if the task is your own"
+        )
+    if task.ranking_metrics and score < 0:
+        raise ValueError(
+            f"{row.where}: label {row.label} is below 0, and a candidate that is not relevant has 0"
+            f" in {', '.join(task.ranking_metrics)}; add the same number to all labels, or name"
+            " other custom.metrics"
         )
     return score

@@ -30,8 +30,9 @@ def read_new(task: task_lib.Task, path: str, report: examples.Report) -> example
 
     Its columns are those of the task's test files, or of the others if it has none. For tasks of
     single texts each line of a .txt file is a text, unless the task's own files have another format
-    that is named. The same holds if the task's own lines begin with their labels. Labels are not
-    read. For a task that tags words, a file of columns that may be running text is reported.
+    that is named. The same holds if the task's own lines begin with their labels. Labels and
+    queries are not read. For a task that tags words, a file of columns that may be running text is
+    reported.
 
     Raises ValueError with file and line if the file does not fit the task.
     """
@@ -47,7 +48,7 @@ def read_new(task: task_lib.Task, path: str, report: examples.Report) -> example
         if plain or not (source.format or task.pairs) and files.ending(path) == ".txt":
             rows = tables.plain_lines(path, source.encoding, where, report)
         else:
-            unlabelled = dataclasses.replace(source, label=None)
+            unlabelled = dataclasses.replace(source, label=None, query=None)
             rows = tables.read(path, unlabelled, False, where, report)
         example_checks.refuse_equal_ids(rows)
 
@@ -100,8 +101,8 @@ def read_labelled(task: task_lib.Task, path: str, report: examples.Report) -> ex
     the task has one label for all of its lines, the path ends in '=label'.
 
     Raises ValueError with the file, and the line where there is one, if the file does not fit the
-    task, or an example has no label or one that the task does not have. Tags that it does not have
-    are none of its predictions, as in a dev set.
+    task, an example has no label or one that the task does not have, or its candidates cannot be
+    ranked. Tags that it does not have are none of its predictions, as in a dev set.
     """
     source = _source_like(task, "dev")
     where = f"{task.name} test"
@@ -117,7 +118,10 @@ def read_labelled(task: task_lib.Task, path: str, report: examples.Report) -> ex
         example_checks.refuse_equal_ids(rows)
         _check_labels(task, path, source, rows)
 
-    return _new_split(task, path, source, rows, True, report)
+    split = _new_split(task, path, source, rows, True, report)
+    if task.ranking_metrics:
+        example_checks.check_candidates(path, task, split.examples)
+    return split
 
 
 def _new_sentences(task, path, source, where, report):

@@ -55,7 +55,7 @@ class Table:
         """Yields (place, record) for each row; the fields are the columns as the source calls them.
 
         Args:
-          labelled: whether the label is required; otherwise it may be missing.
+          labelled: whether label and query are required; otherwise they may be missing.
 
         Raises ValueError with the path if there is no such column, or a text is its own label.
         """
@@ -63,6 +63,8 @@ class Table:
         names = {column: self._name(column) for column in texts}
         if source.id is not None and (name := self._name(source.id, needed=False)):
             names[source.id] = name
+        if source.query is not None and (name := self._name(source.query, labelled)):
+            names[source.query] = name
 
         of_texts = [names[column] for column in texts]
         for column in source.label if isinstance(source.label, tuple) else (source.label,):

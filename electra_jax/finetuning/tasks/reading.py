@@ -82,6 +82,7 @@ def read(task: task_lib.Task, place: str, dev_share: float = 0.1) -> TaskExample
         first = next(s for s in ("train", *sources) if s in sources)
         known = labels.known(rows[first], task, sources[first][0].separator)
         _check_f1(task, known, report)
+        _check_relevant(task, known, report)
         task = dataclasses.replace(task, labels=known)
     splits = {
         split: _split(task, split, source, names, rows[split], report)
@@ -97,6 +98,9 @@ def read(task: task_lib.Task, place: str, dev_share: float = 0.1) -> TaskExample
         example_checks.check_entities(task, splits)
     if task.kind == "span":
         example_checks.check_questions(task, splits)
+    if task.ranking_metrics:
+        example_checks.check_queries(task, splits)
+        example_checks.report_queries(task, splits, report)
 
     return TaskExamples(task, splits, report)
 
@@ -111,6 +115,26 @@ def _check_f1(task, known, report):
         report.note(f"{task.name}: f1 is of the label {known[1]!r}, the second one")
     if "relation_f1" in task.metrics:
         report.note(f"{task.name}: relation_f1 leaves out {known[0]!r}, the first label")
+
+
+def _check_relevant(task, known, report):
+    """Reports which label a relevant candidate has in a task of classes.
+
+    Raises ValueError for more than two labels, and for two of which none is said to be relevant.
+    """
+    if not task.ranking_metrics or task.kind != "classification":
+        return
+    if len(known) != 2:
+        raise ValueError(
+            f"task {task.name}: {task.ranking_metrics[0]} is for 2 labels, not {len(known)}; give"
+            " grades as numbers, with custom.kind=regression"
+        )
+    if not task.labels and not all(label.removeprefix("-").isdecimal() for label in known):
+        raise ValueError(
+            f"task {task.name}: neither {known[0]!r} nor {known[1]!r} is said to be the label of"
+            " relevant candidates; give custom.labels=OTHER,RELEVANT, the relevant one second"
+        )
+    report.note(f"{task.name}: relevant candidates have the label {known[1]!r}, the second one")
 
 
 def _split(task, split, source, names, rows, report) -> examples.Split:

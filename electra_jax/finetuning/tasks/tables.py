@@ -29,6 +29,7 @@ class TableRow(NamedTuple):
     a: str
     b: str | None
     label: RawLabel
+    query: str | None = None
 
 
 def read(
@@ -38,7 +39,7 @@ def read(
 
     Args:
       path: a file; in the format 'lines' it may end in '=label'.
-      labelled: whether the label column is required; otherwise it may be missing.
+      labelled: whether the columns of label and query are required; otherwise they may be missing.
       where: the name of the split in the report.
 
     Raises ValueError with file and line if a column is missing, a row has another number of cells,
@@ -126,13 +127,14 @@ def of_record(record: dict, source: task.SplitFiles, place: str, labelled: bool)
     else:
         label = _label_text(value(source.label, labelled), place)
 
-    identity = value(source.id, needed=False)
+    identity, query = value(source.id, needed=False), value(source.query, labelled)
     return TableRow(
         place,
         None if identity is None else str(identity),
         text(source.a) or "",
         None if source.b is None else text(source.b) or "",
         label,
+        None if query is None else str(query).strip(),
     )
 
 
@@ -242,7 +244,7 @@ def _cells(path, encoding, separator, quotes) -> Iterator[tuple[int, list[str]]]
 
 
 class _CellPicker:
-    """Picks the texts, the id and the label out of the cells of a row."""
+    """Picks the texts, the id, the label and the query out of the cells of a row."""
 
     def __init__(self, path, source, names, width, labelled):
         self._path = path
@@ -251,6 +253,7 @@ class _CellPicker:
         self._a = self._place(source.a)
         self._b = self._place(source.b)
         self._id = self._place(source.id, needed=False)
+        self._query = self._place(source.query, labelled)
 
         self._columns = source.label if isinstance(source.label, tuple) else None
         if self._columns:
@@ -286,6 +289,7 @@ class _CellPicker:
             row[self._a].strip(),
             None if self._b is None else row[self._b].strip(),
             label,
+            None if self._query is None else row[self._query].strip(),
         )
 
     def _place(self, column, needed=True):

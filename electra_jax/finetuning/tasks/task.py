@@ -13,9 +13,13 @@ import dataclasses
 from collections.abc import Mapping
 
 KINDS = ("classification", "regression", "multi_label", "tagging", "span")
+RANKING_METRICS = ("ndcg_at_10", "mrr_at_10", "map")  # within the candidates of each query
 METRICS = {  # the metrics that fit each kind
-    "classification": ("accuracy", "f1", "macro_f1", "micro_f1", "relation_f1", "mcc"),
-    "regression": ("spearman", "pearson", "mse"),
+    "classification": (
+        *("accuracy", "f1", "macro_f1", "micro_f1", "relation_f1", "mcc"),
+        *RANKING_METRICS,
+    ),
+    "regression": ("spearman", "pearson", "mse", *RANKING_METRICS),
     "multi_label": ("micro_f1", "macro_f1", "accuracy"),
     "tagging": ("entity_f1", "token_accuracy", "entity_precision", "entity_recall"),
     "span": (
@@ -50,6 +54,7 @@ class SplitFiles:
     b: Column | None = None  # the second text of a pair
     label: Column | tuple[Column, ...] | None = None  # a tuple: one column of 0 and 1 per label
     id: Column | None = None  # None: rows are numbered from 0
+    query: Column | None = None  # rows with the same value are candidates of one query
     format: str = ""  # of TEXT_FORMATS or FORMATS; "": by file extension
     header: bool = True  # the first line names the columns
     quotes: bool | None = None  # cells may be enclosed in "..."; None: yes in CSV, no in TSV
@@ -81,3 +86,13 @@ class Task:
     def pairs(self) -> bool:
         """Whether an example consists of two texts."""
         return any(source.b is not None for source in self.files.values())
+
+    @property
+    def has_queries(self) -> bool:
+        """Whether an example is a candidate of a query."""
+        return any(source.query is not None for source in self.files.values())
+
+    @property
+    def ranking_metrics(self) -> tuple[str, ...]:
+        """Those of its metrics that rank the candidates of each query."""
+        return tuple(metric for metric in self.metrics if metric in RANKING_METRICS)

@@ -2,7 +2,8 @@
 """Makes a dev set of a part of train where a task has none, or a train set of a part of dev.
 
 A hash of the text decides which examples move, so equal texts stay on the same side, and the
-division is the same in every run and on every machine.
+division is the same in every run and on every machine. Of a task with queries it is a hash of the
+query, whose candidates stay together.
 """
 
 import hashlib
@@ -36,10 +37,10 @@ def divided(
         scored = examples.is_labelled(example) and _text_fraction(example) < share
         parts["dev" if scored else "train"].append(example)
 
-    other = "dev" if whole == "train" else "train"
+    other, what = "dev" if whole == "train" else "train", "query" if task.has_queries else "text"
     note = (
         f"{task.name}: no {other} file; {len(parts['dev']):,} of {len(given.examples):,} examples"
-        f" of {whole} are dev by a hash of their text (dev_share {share:g})"
+        f" of {whole} are dev by a hash of their {what} (dev_share {share:g})"
     )
     if not parts["train"] or not parts["dev"]:
         raise ValueError(
@@ -55,11 +56,13 @@ def divided(
 
 
 def _text_fraction(example) -> float:
-    """Returns a number from 0 to 1 that depends only on the text.
+    """Returns a number from 0 to 1 that depends only on the text, or on the query if there is one.
 
     Questions about the same context get the same number, so they stay together.
     """
-    if isinstance(example, examples.TextExample):
+    if isinstance(example, examples.TextExample) and example.query is not None:
+        text = example.query
+    elif isinstance(example, examples.TextExample):
         text = f"{example.a}\0{example.b or ''}"
     elif isinstance(example, examples.TaggedExample):
         text = "\0".join(example.words)

@@ -16,7 +16,7 @@ import numpy as np
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.finetuning.results import answers, question_scores, scores
+from electra_jax.finetuning.results import answers, question_scores, ranking_scores, scores
 from electra_jax.finetuning.tasks import built_in, custom, examples, reading
 from electra_jax.finetuning.tasks import task as task_lib
 from electra_jax.finetuning.tuning import batches, features
@@ -37,6 +37,12 @@ class PreparedSplit:
     def ids(self) -> list[str]:
         """The ids of its examples."""
         return [example.id for example in self.split.examples]
+
+    @property
+    def queries(self) -> list[str | None] | None:
+        """The queries of its examples; None unless all are known."""
+        found = [getattr(example, "query", None) for example in self.split.examples]
+        return None if None in found else found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +78,7 @@ class PreparedTask:
 
     @property
     def fingerprint(self) -> str:
-        """A hash that changes if any token or label that is trained or scored on changes."""
+        """A hash that changes if a token, label or query that is trained or scored on changes."""
         digest = hashlib.blake2b(digest_size=8)
 
         for part in (self.train, *self.dev.values(), *self.test.values()):
@@ -82,6 +88,8 @@ class PreparedTask:
                 for places_R in (spans.starts_R, spans.ends_R, spans.impossible_R):
                     digest.update(places_R.tobytes())
             digest.update(repr(np.asarray(part.targets, object).tolist()).encode())
+            if part.queries is not None:
+                digest.update(repr(part.queries).encode())
 
         return digest.hexdigest()
 
@@ -239,6 +247,22 @@ def decide(prepared: PreparedTask, predictions: Any, threshold: float | None = N
     if kind == "span":
         return answers.decided(predictions, threshold)
     return scores.decide(kind, predictions)
+
+
+def ranked(
+    prepared: PreparedTask, part: PreparedSplit, predictions: Any
+) -> list[ranking_scores.Ranked] | None:
+    """Returns each candidate with its score and its query, as metrics of rankings read them.
+
+    Of two classes the score is the logit of the second less that of the first: probabilities near 1
+    would be equal. None if no metric of the task is of rankings, or the queries are not known.
+    """
+    if not prepared.task.ranking_metrics or part.queries is None:
+        return None
+    scores_R = predictions
+    if prepared.task.kind == "classification":
+        scores_R = predictions[:, 1] - predictions[:, 0]
+    return list(map(ranking_scores.Ranked, scores_R.tolist(), part.queries))
 
 
 def best_threshold(prepared: PreparedTask, part: PreparedSplit, predictions: Any) -> float | None:

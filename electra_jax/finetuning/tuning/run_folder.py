@@ -207,6 +207,8 @@ def write_predictions(
         lanes = {}
         if prepared.task.kind in ("classification", "multi_label"):
             lanes["scores"] = predictions[split]
+        if part.queries is not None:
+            lanes["query"] = part.queries
         submission.lines(
             os.path.join(where, f"{split}.jsonl"),
             part.ids,

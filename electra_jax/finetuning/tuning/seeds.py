@@ -267,7 +267,8 @@ def _outcome(prepared, tuned, place, predictions, threshold) -> dict[str, Any]:
 
 def _scores(prepared, part, predictions, threshold) -> dict[str, float]:
     decided = datasets.decide(prepared, predictions, threshold)
-    return scores.compute(prepared.task.metrics, decided, part.targets)
+    ranked = datasets.ranked(prepared, part, predictions)
+    return scores.compute(prepared.task.metrics, decided, part.targets, ranked)
 
 
 def _by_label(prepared, part, predictions, threshold) -> dict[str, dict[str, float]]:
@@ -278,9 +279,10 @@ def _by_label(prepared, part, predictions, threshold) -> dict[str, dict[str, flo
 
 def _warnings(prepared, predictions, threshold, tuned, place) -> list[str]:
     part = prepared.dev[prepared.first_dev]
-    decided = datasets.decide(prepared, predictions, threshold)
+    task, decided = prepared.task, datasets.decide(prepared, predictions, threshold)
+    ranked = datasets.ranked(prepared, part, predictions)
     warnings = statistics.degenerate(
-        prepared.task.kind, prepared.task.main, decided, part.targets, prepared.task.labels
+        task.kind, task.main, decided, part.targets, task.labels, ranked
     )
     if tuned.skipped[place]:
         warnings.append(f"{tuned.skipped[place]} steps were not finite and not applied")

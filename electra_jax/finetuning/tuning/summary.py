@@ -130,7 +130,7 @@ def _of_task(session, prepared, point) -> run_results.TaskResult:
         choice=session.config.evaluation.keep,
         examples=prepared.counts,
         baselines={
-            split: scores.baseline(task.kind, task.metrics, part.targets)
+            split: scores.baseline(task.kind, task.metrics, part.targets, part.queries)
             for split, part in prepared.scored.items()
         },
         settings=settings(session, prepared, point),

@@ -20,7 +20,7 @@ import numpy as np
 
 from electra_jax import config as config_lib
 from electra_jax.core import meshes
-from electra_jax.finetuning.results import label_scores
+from electra_jax.finetuning.results import label_scores, ranking_scores
 from electra_jax.finetuning.tasks import examples, new_files, running_text
 from electra_jax.finetuning.tasks import task as task_lib
 from electra_jax.finetuning.tuning import (
@@ -46,6 +46,7 @@ class Block:
     answers: Sequence[Any]  # as `Model` returns them
     decided: Any  # the same as `scores` reads it
     targets: Any  # what it is compared with; None if there are no labels
+    ranked: Sequence[ranking_scores.Ranked] | None  # None if nothing is ranked by queries
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +112,8 @@ class Model:
             prepared = self._prepared(dataclasses.replace(split, examples=part), report)
             predictions, decided = self._predict(prepared)
             answers = self._answers(part, predictions, datasets.label_names(prepared, decided))
-            yield Block(part, answers, decided, prepared.test["test"].targets)
+            ranked = datasets.ranked(prepared, prepared.test["test"], predictions)
+            yield Block(part, answers, decided, prepared.test["test"].targets, ranked)
 
     def _predict(self, prepared) -> tuple[Any, Any]:
         """(the predictions of `datasets.decode_outputs`, what `datasets.decide` makes of them)."""
