@@ -5,6 +5,7 @@ import csv
 import json
 import pathlib
 import random
+import shutil
 
 import pyarrow
 import pyarrow.parquet
@@ -12,6 +13,7 @@ import pytest
 from absl.testing import flagsaver
 
 import electra_jax
+from electra_jax import config as config_lib
 from electra_jax import predict
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import ranking_scores, results_file, results_table, scores
@@ -185,6 +187,8 @@ def test_new_texts_need_no_query_and_those_to_score_do(tmp_path):
     report = examples.Report()
     new = new_files.read_new(task, str(tmp_path / "new.csv"), report)
     assert [(one.a, one.query) for one in new.examples] == [("a", None), ("b", None)]
+    new = new_files.read_new(task, str(tmp_path / "ranked.csv"), report)
+    assert [one.query for one in new.examples] == [None] * 4
     with pytest.raises(ValueError, match="labelled.csv:1: no column 'q'; there is p, y"):
         new_files.read_labelled(task, str(tmp_path / "labelled.csv"), report)
     found = new_files.read_labelled(task, str(tmp_path / "ranked.csv"), report)
@@ -219,13 +223,7 @@ def places(tmp_path_factory):
     ("kind", "label"), [("regression", "grade"), ("classification", "relevant")]
 )
 def test_a_model_that_ranks_is_trained_scored_and_used(places, tmp_path, capsys, kind, label):
-    described = dict(
-        kind=kind, train="train.csv", dev="dev.csv", test="test.csv", text="question",
-        pair="passage", label=label, query="number",
-    )  # fmt: skip
-    config = settings(places, kind, recipe__epochs=10)
-    config.custom.update(described)
-    found = task_by_task.run(finetuning_config.parse(config), places[0])
+    found = tune(places, kind, kind, label, recipe__epochs=10)
     (task,) = found.tasks
     assert task.main == "ndcg_at_10" and task.metrics("dev")[:3] == [*RANKING]
     for split in ("dev", "test"):
@@ -242,6 +240,15 @@ def test_a_model_that_ranks_is_trained_scored_and_used(places, tmp_path, capsys,
     assert_labelled_candidates_are_scored_as_dev_was(folder / "custom", places[1], task, capsys)
     card = export.write(folder / "custom", tmp_path / "exported")
     assert card and "dev ndcg_at_10" in (tmp_path / "exported" / "README.md").read_text()
+
+
+def tune(places, name, kind, label, **overrides):
+    config = settings(places, name, **overrides)
+    config.custom.update(
+        kind=kind, train="train.csv", dev="dev.csv", test="test.csv", text="question",
+        pair="passage", label=label, query="number",
+    )  # fmt: skip
+    return task_by_task.run(finetuning_config.parse(config), places[0])
 
 
 def assert_scores_are_those_of_the_written_candidates(folder, seed):
@@ -283,3 +290,17 @@ def predicted(capsys, paths, **values):
     with flagsaver.flagsaver(**unset | values):
         predict.main([str(path) for path in paths])
     return capsys.readouterr().out.splitlines()
+
+
+def test_other_queries_under_the_same_names_are_noticed(places, tmp_path):
+    """Texts and labels are the same, and the scores would not be."""
+    short = dict(recipe__epochs=1, evaluation__times=1)
+    tune(places, "files", "regression", "grade", seeds=1, **short)
+    shutil.copytree(places[1], tmp_path / "tasks")
+    lines = (tmp_path / "tasks" / "dev.csv").read_text().splitlines()
+    assert lines[6].startswith("1,")
+    lines[6] = f"0{lines[6][1:]}"
+    (tmp_path / "tasks" / "dev.csv").write_text("\n".join(lines))
+    moved = (places[0], str(tmp_path / "tasks"))
+    with pytest.raises(config_lib.ConfigError, match="the files of the task changed since"):
+        tune(moved, "files", "regression", "grade", seeds=2, **short)

@@ -131,6 +131,13 @@ def layout(folder: pathlib.Path, run: pathlib.Path | None = None) -> pathlib.Pat
     (folder / "names.conll").write_text(
         "".join(f"Ann B-PER\nsees O\nNew B-LOC\nYork{n} I-LOC\n. O\n\n" for n in range(40))
     )
+    (folder / "judged.tsv").write_text(
+        "query\tpassage\tgrade\n"
+        + "".join(
+            f"who sees {n} ?\tthe cat sees {n} .\t2\nwho sees {n} ?\ta bird sleeps .\t0\n"
+            for n in range(60)
+        )
+    )
     for name, count in (("train_5500", 40), ("TREC_10", 4)):
         asked = (
             f"HUM:ind Who wrote Les Misérables {n} ?\nNUM:date When {n} ?" for n in range(count)
