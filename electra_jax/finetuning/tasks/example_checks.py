@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is refused or reported of examples that were read: ids, answers, queries, tags, repeated
-texts."""
+"""What is refused or reported of examples: ids, answers, queries, tags, repeated texts."""
 
 import collections
 import re
