@@ -67,14 +67,6 @@ def refused(error: Exception) -> bool:
     return any(_is_no(cause) for cause in error_causes.of(error))
 
 
-def how_to_agree(name: str) -> str:
-    """What to do where the Hub refuses the files of this repository."""
-    return (
-        f"agree to the conditions on the page of {name}, if it has any, and put a token of that"
-        " account into HF_TOKEN, or log in with `hf auth login`"
-    )
-
-
 def _is_no(cause):
     # One after the other: aiohttp's errors have a status and warn of their code.
     answer = next((getattr(cause, name) for name in ("status", "code") if hasattr(cause, name)), "")

@@ -24,8 +24,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from electra_jax.data import servers
-from electra_jax.host import error_causes
+from electra_jax.data import hub_errors, servers
 
 _CONVERTED = "refs/convert/parquet"
 _PAGE = 1000  # entries that the Hub lists at a time
@@ -75,14 +74,8 @@ class HubFile:
                 tqdm_class=_no_bar(),
             )
         except Exception as error:  # many kinds: no network, a full disk, access withdrawn
-            if servers.refused(error):
-                raise ValueError(
-                    f"hf:{self.data_set}: the Hub refuses {self.name};"
-                    f" {servers.how_to_agree(self.data_set)}"
-                ) from error
-            raise error_causes.MayPass(
-                f"hf:{self.data_set}: {self.name} cannot be downloaded"
-                f" ({servers.why(error)}); the same command continues with what is there"
+            raise hub_errors.not_downloaded(
+                error, f"hf:{self.data_set}", self.data_set, kind=ValueError, file=self.name
             ) from error
 
     def bytes_here(self) -> int:
@@ -184,10 +177,6 @@ def matching(paths: Sequence[str], config: str, split: str) -> set[str]:
     return exact or found
 
 
-def _says_no(data_set):
-    return f"{data_set}: the Hub refuses to list it; {servers.how_to_agree(data_set.name)}"
-
-
 def _no_bar():
     """A class of progress bars that are never drawn: those of several workers would overlap."""
     from huggingface_hub import utils  # noqa: PLC0415 - as above
@@ -233,19 +222,10 @@ def _listed(data_set, branch, otherwise):
             entries += page
     except errors.RevisionNotFoundError:
         return []
-    except errors.GatedRepoError as error:  # is also one of those below
-        raise ValueError(_says_no(data_set)) from error
-    except errors.RepositoryNotFoundError as error:
-        raise ValueError(
-            f"{data_set}: the Hub knows no data set {data_set.name}, or it needs an account whose"
-            " token is in HF_TOKEN"
-        ) from error
     except Exception as error:  # many kinds: no network, no name server, a proxy
-        if servers.refused(error):
-            raise ValueError(_says_no(data_set)) from error
-        raise servers.Unreachable(
-            f"{data_set} cannot be listed at {api.endpoint} ({servers.why(error)}); without"
-            f" a network {otherwise}"
+        remedy = f"without a network {otherwise}"
+        raise hub_errors.not_listed(
+            error, str(data_set), data_set.name, what="data set", remedy=remedy, kind=ValueError
         ) from error
 
     return [

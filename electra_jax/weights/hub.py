@@ -19,8 +19,7 @@ from collections.abc import Sequence
 from absl import logging
 
 from electra_jax import config as config_lib
-from electra_jax.data import servers
-from electra_jax.host import error_causes
+from electra_jax.data import hub_errors, servers
 from electra_jax.weights.formats import (
     hugging_face,
     json_files,
@@ -137,19 +136,10 @@ def _listed(address, name, revision):
         )
     except errors.RevisionNotFoundError as error:
         raise config_lib.ConfigError(f"{address}: {name} has no revision {revision!r}") from error
-    except errors.GatedRepoError as error:  # is also one of those below
-        raise config_lib.ConfigError(_says_no(address, name)) from error
-    except errors.RepositoryNotFoundError as error:
-        raise config_lib.ConfigError(
-            f"{address}: the Hub knows no repository {name}, or it needs an account whose token is"
-            " in HF_TOKEN"
-        ) from error
     except Exception as error:  # many kinds: no network, no name server, a proxy
-        if servers.refused(error):
-            raise config_lib.ConfigError(_says_no(address, name)) from error
-        raise servers.Unreachable(
-            f"{address} cannot be reached at {api.endpoint} ({servers.why(error)});"
-            " download it where there is a network, and give the folder"
+        remedy = "download it where there is a network, and give the folder"
+        raise hub_errors.not_listed(
+            error, address, name, what="repository", remedy=remedy, kind=config_lib.ConfigError
         ) from error
     return _Repository(info.sha, tuple(entry.rfilename for entry in info.siblings or ()))
 
@@ -212,16 +202,9 @@ def _download(address, name, revision, files):
     try:
         return huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=files)
     except Exception as error:  # many kinds: no network, a full disk, access withdrawn
-        if servers.refused(error):
-            raise config_lib.ConfigError(_says_no(address, name)) from error
-        raise error_causes.MayPass(
-            f"{address} cannot be downloaded ({servers.why(error)}); the same command continues"
-            " with what is there"
+        raise hub_errors.not_downloaded(
+            error, address, name, kind=config_lib.ConfigError
         ) from error
-
-
-def _says_no(address, name):
-    return f"{address}: the Hub refuses its files; {servers.how_to_agree(name)}"
 
 
 def _join(place, name):

@@ -132,7 +132,7 @@ def test_dry_run_prints_what_a_run_would_be_and_writes_nothing(tmp_path):
     assert "main network with its tables" in result.stdout
     assert "13,558,017" in result.stdout  # 13,549,057 and 70 padded rows of the table
     # Its text is on the Hub, which the tests cannot reach; that stops a run, not an estimate.
-    assert "hf:wikimedia/wikipedia/20231101.en:train cannot be listed" in result.stdout
+    assert "hf:wikimedia/wikipedia/20231101.en:train cannot be reached" in result.stdout
     assert not (tmp_path / "run").exists()
 
 

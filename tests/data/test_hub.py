@@ -247,7 +247,7 @@ def test_without_a_network_the_remedy_comes_at_once(monkeypatch, tmp_path):
         port = free.getsockname()[1]
     hub_server.reach(monkeypatch, f"http://127.0.0.1:{port}", tmp_path)
     began = time.monotonic()
-    refused = rf"^hf:pages/wiki/en:train cannot be listed at http://127.0.0.1:{port} \(Connect"
+    refused = rf"^hf:pages/wiki/en:train cannot be reached at http://127.0.0.1:{port} \(Connect"
     with pytest.raises(ValueError, match=refused) as raised:
         documents("hf:pages/wiki/en")
     assert time.monotonic() - began < 20
@@ -259,7 +259,7 @@ def test_a_hub_that_does_not_answer_is_given_up(monkeypatch, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         hub_server.reach(monkeypatch, f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path)
         began = time.monotonic()
-        with pytest.raises(ValueError, match="cannot be listed"):
+        with pytest.raises(ValueError, match="cannot be reached"):
             documents("hf:pages/wiki/en")
         assert time.monotonic() - began < 10
 
@@ -287,7 +287,7 @@ REFUSALS = {
 @pytest.mark.parametrize("answer", REFUSALS.values(), ids=REFUSALS)
 def test_a_list_that_is_refused_says_how_to_agree_and_not_to_wait(hub, answer):
     hub.listing = answer
-    said = "^hf:pages/wiki/de:train: the Hub refuses to list it; agree to the .* into HF_TOKEN"
+    said = "^hf:pages/wiki/de:train: the Hub refuses its files; agree to the .* into HF_TOKEN"
     with pytest.raises(ValueError, match=said) as raised:
         text.units(*text.parse("hf:pages/wiki/de"))
     assert not error_causes.may_pass(raised.value)
