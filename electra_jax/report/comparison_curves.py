@@ -43,7 +43,7 @@ _LABELS = 9  # one below the other at the ends of the lines; more have no room
 
 
 @dataclasses.dataclass(frozen=True)
-class _Curve:
+class _ComparedCurve:
     """A curve of one run, or the mean of a group."""
 
     x: np.ndarray
@@ -55,18 +55,18 @@ class _Curve:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Panel:
-    """One chart of curves."""
+class _ComparedPanel:
+    """One metric of all groups, on shared axes."""
 
     title: str
     subtitle: str  # the metric and its unit
     name: str  # of the metric
     along: str  # 'step' or 'tokens_seen'
-    curves: Sequence[_Curve]
+    curves: Sequence[_ComparedCurve]
     baseline: float | None
 
 
-def panels(comparison: comparison_lib.Comparison, along: str) -> list[_Panel]:
+def panels(comparison: comparison_lib.Comparison, along: str) -> list[_ComparedPanel]:
     """The panels in which at least one run has something to show."""
     found_panels = []
     for kind, name, title, subtitle in _CURVES:
@@ -83,7 +83,8 @@ def panels(comparison: comparison_lib.Comparison, along: str) -> list[_Panel]:
             if kind == "train" and not name.endswith("learning_rate"):
                 runs = {run: (x, drawing.smoothed(y, 0.1)) for run, (x, y) in runs.items()}
             curves += [
-                _Curve(x, y, place, False, f"{group.letter} {run}") for run, (x, y) in runs.items()
+                _ComparedCurve(x, y, place, False, f"{group.letter} {run}")
+                for run, (x, y) in runs.items()
             ]
 
             # A run that has hardly begun would end the mean where it is.
@@ -94,11 +95,11 @@ def panels(comparison: comparison_lib.Comparison, along: str) -> list[_Panel]:
 
         if curves:
             baseline = _baseline(comparison, name)
-            found_panels.append(_Panel(title, subtitle, name, along, curves, baseline))
+            found_panels.append(_ComparedPanel(title, subtitle, name, along, curves, baseline))
     return found_panels
 
 
-def chart(panel: _Panel) -> charts.Chart:
+def chart(panel: _ComparedPanel) -> charts.Chart:
     """The curves of one metric for the page."""
     return charts.chart(
         f"{panel.title} by {ALONG[panel.along]}",
@@ -118,7 +119,7 @@ def _colour(group: int) -> str:
     return style.GROUPS[group % len(style.GROUPS)]
 
 
-def draw(axes, panel: _Panel, palette: Mapping[str, str], scale: str = "linear") -> None:
+def draw(axes, panel: _ComparedPanel, palette: Mapping[str, str], scale: str = "linear") -> None:
     """One chart of curves; the runs of a group are faint where their mean is drawn."""
     drawing.frame(axes, palette)
     axes.grid(axis="y", color=palette["grid"], linewidth=0.8)
@@ -181,7 +182,7 @@ def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _mean_curve(
     runs: Sequence[tuple[np.ndarray, np.ndarray]], group: int, name: str
-) -> list[_Curve]:
+) -> list[_ComparedCurve]:
     """The mean of a group, point by point, up to the end of the shortest run.
 
     Returns no curve if the runs reported at different steps.
@@ -194,10 +195,10 @@ def _mean_curve(
         return []
 
     error = ys.std(axis=0, ddof=1) / math.sqrt(len(runs))
-    return [_Curve(xs.mean(axis=0), ys.mean(axis=0), group, True, name, error)]
+    return [_ComparedCurve(xs.mean(axis=0), ys.mean(axis=0), group, True, name, error)]
 
 
-def _limit_curves(axes, panel: _Panel) -> None:
+def _limit_curves(axes, panel: _ComparedPanel) -> None:
     """The limits that all runs share.
 
     A steep start may leave the picture, since runs are compared by how they end: the first tenth of

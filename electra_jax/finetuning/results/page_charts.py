@@ -25,7 +25,7 @@ _OURS, _CONTROL, _FAILED = "second", "first", "bad"
 
 
 @dataclasses.dataclass(frozen=True)
-class _Curve:
+class _SeedCurve:
     """A curve of one seed, or the median of all."""
 
     x: np.ndarray
@@ -37,13 +37,13 @@ class _Curve:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Panel:
-    """One chart of curves."""
+class _SeedPanel:
+    """The dev score or the training loss of a task, a curve for each seed."""
 
     title: str
     subtitle: str
     metric: str  # '' for the loss
-    curves: Sequence[_Curve]
+    curves: Sequence[_SeedCurve]
     guess: float | None = None
 
 
@@ -58,7 +58,7 @@ def ends(results: run_results.Results) -> charts.Chart | None:
     return _rungs_chart(rungs) if rungs else None
 
 
-def _panels(task: run_results.TaskResult) -> list[_Panel]:
+def _panels(task: run_results.TaskResult) -> list[_SeedPanel]:
     """The charts of dev score and training loss, if the seeds have reported them."""
     panels = []
 
@@ -71,7 +71,7 @@ def _panels(task: run_results.TaskResult) -> list[_Panel]:
         split = task.splits[0] if task.splits else "dev"
         guess = task.baseline(split, task.main)
         subtitle = f"{task.main} on {split}"
-        panels.append(_Panel(f"{task.task}: score", subtitle, task.main, curves, guess))
+        panels.append(_SeedPanel(f"{task.task}: score", subtitle, task.main, curves, guess))
 
     losses = [
         (seed.seed, [(p.step, p.loss) for p in seed.curve if p.loss is not None])
@@ -79,11 +79,11 @@ def _panels(task: run_results.TaskResult) -> list[_Panel]:
     ]
     curves = _curves(task, losses)
     if curves:
-        panels.append(_Panel(f"{task.task}: training loss", "loss", "", curves))
+        panels.append(_SeedPanel(f"{task.task}: training loss", "loss", "", curves))
     return panels
 
 
-def _curves(task: run_results.TaskResult, runs) -> list[_Curve]:
+def _curves(task: run_results.TaskResult, runs) -> list[_SeedCurve]:
     """One line per seed, and their median if all of them reported at the same steps.
 
     Args:
@@ -98,16 +98,16 @@ def _curves(task: run_results.TaskResult, runs) -> list[_Curve]:
         alone = len(runs) == 1
         colour = _FAILED if seed in named else _OURS
         label = f"seed {seed}" if seed in named and not alone else ""
-        curves.append(_Curve(x, y, colour, alone, f"seed {seed}", label))
+        curves.append(_SeedCurve(x, y, colour, alone, f"seed {seed}", label))
 
     together = len(runs) > 1 and all(np.array_equal(x, runs[0][1][0]) for _, (x, _) in runs)
     if together:
         median = np.median([y for _, (_, y) in runs], axis=0)
-        curves.append(_Curve(runs[0][1][0], median, _OURS, True, "median", "median"))
+        curves.append(_SeedCurve(runs[0][1][0], median, _OURS, True, "median", "median"))
     return curves
 
 
-def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str], scale: str) -> None:
+def _draw_curves(axes, panel: _SeedPanel, palette: Mapping[str, str], scale: str) -> None:
     """One chart of curves, with the baseline if it is near them."""
     drawing.frame(axes, palette)
     axes.grid(axis="y", color=palette["grid"], linewidth=0.8)
@@ -142,7 +142,7 @@ def _draw_curves(axes, panel: _Panel, palette: Mapping[str, str], scale: str) ->
     drawing.title(axes, panel.title, subtitle, palette)
 
 
-def _label_ends(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
+def _label_ends(axes, panel: _SeedPanel, palette: Mapping[str, str]) -> None:
     """Name and last value of the thick line and of the seeds that have a name."""
     named = [curve for curve in panel.curves if curve.label or curve.is_median]
     if not named:
@@ -159,7 +159,7 @@ def _label_ends(axes, panel: _Panel, palette: Mapping[str, str]) -> None:
         )  # fmt: skip
 
 
-def _short(panel: _Panel, value: float) -> str:
+def _short(panel: _SeedPanel, value: float) -> str:
     """A value in hundredths, or as it is for a loss and for an error."""
     return f"{100 * value:.1f}" if _unit(panel.metric) else drawing.tick(value)
 
@@ -264,7 +264,7 @@ def _sets(rung: _Rung) -> list[tuple[run_results.TaskResult, str, float]]:
     return [(rung.task, _OURS, -0.17), (rung.control, _CONTROL, 0.17)]
 
 
-def _curve_chart(panel: _Panel) -> charts.Chart:
+def _curve_chart(panel: _SeedPanel) -> charts.Chart:
     return charts.chart(
         panel.title,
         (6.2, 2.6),
