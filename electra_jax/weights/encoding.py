@@ -11,6 +11,7 @@ returns both for a path.
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,7 +24,11 @@ from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.model import networks
 
 STEP = 32  # lengths are rounded up to a multiple of it, so that few programs are compiled
-_MEANT = {"texts": "a list of texts", "pairs": "a list with the second text of each row"}
+_MEANT = {  # name of an argument -> what it takes
+    "texts": "a list of texts",
+    "pairs": "a list with the second text of each row",
+    "seconds": "a list with the second text of each pair",
+}
 
 
 @jax.tree_util.register_dataclass
@@ -85,8 +90,8 @@ class Tokenizer:
         Raises ValueError if `texts` or `pairs` is no list or holds something other than strings, if
         their numbers differ, or if a row is too long and `truncate` is False.
         """
-        texts = listed("texts", texts)
-        pairs = None if pairs is None else listed("pairs", pairs)
+        texts = strings("texts", texts)
+        pairs = None if pairs is None else strings("pairs", pairs)
         encode = self.vocabulary.encode
         first = [ids.tolist() for ids in encode(texts)]
         second = [ids.tolist() for ids in encode(pairs)] if pairs is not None else None
@@ -138,24 +143,40 @@ class Tokenizer:
         return {"ids_BL": ids_BL, "mask_BL": mask_BL, "types_BL": types_BL}
 
 
-def listed(name: str, given: Iterable[str]) -> list[str]:
-    """Returns texts as a list: an iterator would be empty once they were checked.
+def strings(name: str, given: Iterable[str]) -> list[str]:
+    """Returns `listed` of texts. Raises ValueError, one line, for one that is none too."""
+    texts = listed(name, given)
+    check_strings(name, texts)
+    return texts
+
+
+def listed(name: str, given: Iterable, kind: type[ValueError] = ValueError) -> list[Any]:
+    """Returns what is given as a list: an iterator would be empty once it was checked.
 
     Args:
-      name: what messages call them, "texts" or "pairs".
-      given: the texts.
+      name: of the argument, a key of `_MEANT`.
+      given: its value.
+      kind: of the error.
 
-    Raises ValueError, one line, for a single string, for what is no list, and for what is no text.
+    Raises `kind`, one line, for a single string and for what is no list.
     """
     if isinstance(given, str):
-        raise ValueError(f"{name} is one string; give {_MEANT[name]}")
+        raise kind(f"{name} is one string; give {_MEANT[name]}")
     try:
         found = iter(given)
     except TypeError:
-        raise ValueError(f"{name} is {given!r:.60}; give {_MEANT[name]}") from None
+        raise kind(f"{name} is {given!r:.60}; give {_MEANT[name]}") from None
+    return list(found)
 
-    texts = list(found)
+
+def check_strings(name: str, texts: Iterable, kind: type[ValueError] = ValueError) -> None:
+    """Raises `kind`, one line, for a text that is none, as None and nan from a table are.
+
+    Args:
+      name: what the message calls all of them.
+      texts: what is held against str, one by one.
+      kind: of the error.
+    """
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ValueError(f"{name}[{number}] is {text!r}, no text; give '' instead")
-    return texts
+            raise kind(f"number {number} of {name} is {text!r}, no text; give '' or leave it out")

@@ -49,7 +49,7 @@ class Judge:
         Raises ValueError, one line, if a text is none, or is too long and `truncate` is False.
         """
         # A list, since a column of a table is found by its own index, and an iterator ends.
-        texts = encoding.listed("texts", texts)
+        texts = encoding.strings("texts", texts)
         lanes = self.tokenizer(texts, truncate=truncate)
         sizes_B = lanes["mask_BL"].sum(1)
         found: list[list[dict[str, Any]]] = [[] for _ in texts]

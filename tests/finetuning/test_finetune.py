@@ -397,10 +397,10 @@ def test_a_class_has_a_probability_and_its_text_needs_no_file(finished, places, 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("a text",), "a single text is given; put it into a list"),
+        (("a text",), "texts is one string; give a list of texts"),
         ((["a text"], ["another"]), "task custom takes one list of texts"),
-        ((["a text", None],), "number 1 of the list of texts is None, no text; give ''"),
-        (([float("nan")],), "number 0 of the list of texts is nan, no text"),
+        ((["a text", None],), "number 1 of texts is None, no text; give ''"),
+        (([float("nan")],), "number 0 of texts is nan, no text"),
     ],
 )
 def test_texts_of_another_kind_are_refused(finished, places, given, message):

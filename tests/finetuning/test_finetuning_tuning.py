@@ -93,7 +93,7 @@ def test_texts_that_can_be_read_only_once_are_as_a_list():
     found = tagged._examples(iter(["Ann sleeps", ["Bob", "too"]]), None)
     assert [example.words for example in found] == [("Ann", "sleeps"), ("Bob", "too")]
 
-    with pytest.raises(config_lib.ConfigError, match="^the texts are None; give a list$"):
+    with pytest.raises(config_lib.ConfigError, match="^texts is None; give a list of texts$"):
         single._examples(None, None)
 
 

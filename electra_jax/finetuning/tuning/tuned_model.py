@@ -33,6 +33,7 @@ from electra_jax.finetuning.tuning import (
     tuning_step,
 )
 from electra_jax.host import cluster, compile_cache, safe_files
+from electra_jax.weights import encoding
 
 _BLOCK = 1024  # examples whose rows and outputs are in memory at once
 _FEW_ROWS = (2, 8)  # for so few one is compiled, so that a single text does not take a whole batch
@@ -145,10 +146,9 @@ class Model:
         if two != (seconds is not None):
             takes = "two lists of texts" if two else "one list of texts"
             raise config_lib.ConfigError(f"task {name} takes {takes}; call it with as many")
-        if isinstance(texts, str) or isinstance(seconds, str):
-            raise config_lib.ConfigError("a single text is given; put it into a list")
-        texts = _listed(texts, "the texts")
-        seconds = None if seconds is None else _listed(seconds, "the second texts")
+        texts = encoding.listed("texts", texts, config_lib.ConfigError)
+        if seconds is not None:
+            seconds = encoding.listed("seconds", seconds, config_lib.ConfigError)
         if seconds is not None and len(texts) != len(seconds):
             raise config_lib.ConfigError(
                 f"{len(texts)} texts and {len(seconds)} second texts cannot be paired"
@@ -158,8 +158,8 @@ class Model:
             found = [_sentence(number, sentence) for number, sentence in enumerate(texts)]
             _check_not_one_sentence(texts, found)
             return found
-        _check_strings(texts, "the list of texts")
-        _check_strings(seconds if seconds is not None else (), "the list of second texts")
+        encoding.check_strings("texts", texts, config_lib.ConfigError)
+        encoding.check_strings("seconds", seconds or (), config_lib.ConfigError)
         if kind == "span":
             return [
                 examples.QuestionExample(str(n), question, context)
@@ -258,15 +258,6 @@ def load(path: str | os.PathLike) -> Model:
     return Model(tuned, dataclasses.replace(task, labels=tuple(tuned.about["labels"])))
 
 
-def _listed(given, what):
-    """A list, also of an iterator, which would be empty once it was checked. Raises ConfigError."""
-    try:
-        found = iter(given)
-    except TypeError:
-        raise config_lib.ConfigError(f"{what} are {given!r:.60}; give a list") from None
-    return list(found)
-
-
 def _sentence(number, sentence):
     """An example of a list of words, or of running text. Raises ConfigError for anything else."""
     if isinstance(sentence, str):
@@ -276,7 +267,7 @@ def _sentence(number, sentence):
         raise config_lib.ConfigError(
             f"sentence {number} is {sentence!r:.60}; give running text or a list of words"
         )
-    _check_strings(sentence, f"sentence {number}")
+    encoding.check_strings(f"sentence {number}", sentence, config_lib.ConfigError)
     return examples.TaggedExample(str(number), tuple(sentence))
 
 
@@ -302,12 +293,3 @@ def _entities(text, tags):
         {"label": label, "text": text[start:end], "start": start, "end": end}
         for label, start, end in places
     ]
-
-
-def _check_strings(texts, where):
-    """Raises ConfigError for a text that is none, as None and nan from a table are."""
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise config_lib.ConfigError(
-                f"number {number} of {where} is {text!r}, no text; give '' or leave it out"
-            )
