@@ -353,8 +353,8 @@ class StreamedOrder:
 
     def _shuffled_group(self, epoch, group):
         """The numbers within the records of the rows of a group, shuffled."""
-        first, last = _group_borders(self._count)[group : group + 2]
-        places = np.arange(first, last) if epoch == 0 else self._later(epoch)[0][first:last]
+        first, end = _group_borders(self._count)[group : group + 2]
+        places = np.arange(first, end) if epoch == 0 else self._later(epoch)[0][first:end]
 
         ends = self._ends_of_units(int(places.max()) + 1)
         rows = np.concatenate([np.arange(ends[place], ends[place + 1]) for place in places])

@@ -340,12 +340,12 @@ class FetchedUnit:
 
 @dataclasses.dataclass(frozen=True)
 class TfdsUnit:
-    """Records `first` to `last - 1` of a TFDS split."""
+    """Records `first` to `end - 1` of a TFDS split."""
 
     name: str
     split: str
     first: int
-    last: int
+    end: int
 
     @property
     def origin(self) -> str:
@@ -355,7 +355,7 @@ class TfdsUnit:
     @property
     def bytes(self) -> int:
         """The approximate size of its text."""
-        return (self.last - self.first) * _TFDS_RECORD_BYTES
+        return (self.end - self.first) * _TFDS_RECORD_BYTES
 
     def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
         """Yields their texts; counts in `counts` what is left out or was not UTF-8."""
@@ -364,8 +364,8 @@ class TfdsUnit:
     def _texts(self, options, counts):
         records = text_tfds.random_access(self.name, self.split)
 
-        for begin in range(self.first, self.last, text_files.BLOCK):
-            numbers = list(range(begin, min(begin + text_files.BLOCK, self.last)))
+        for begin in range(self.first, self.end, text_files.BLOCK):
+            numbers = list(range(begin, min(begin + text_files.BLOCK, self.end)))
             for number, record in zip(numbers, records.__getitems__(numbers), strict=True):
                 where = f"tfds:{self.name} record {number}"
                 yield text_field.of_record(record, where, options, counts)

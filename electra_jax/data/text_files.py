@@ -179,10 +179,10 @@ def is_compressed(path: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class FilePart:
-    """Bytes `first` to `last - 1` of a file; `line` is the number of their first line, from 1."""
+    """Bytes `first` to `end - 1` of a file; `line` is the number of their first line, from 1."""
 
     first: int = 0
-    last: int | None = None  # None: to the end
+    end: int | None = None  # None: to the end
     line: int = 1
 
 
@@ -214,7 +214,7 @@ def documents(
 
 
 def blocks(path: str, options: Any, counts: collections.Counter) -> np.ndarray:
-    """[n, 3] `first`, `last` and `line` of parts of BLOCK documents each, the last with fewer.
+    """[n, 3] `first`, `end` and `line` of parts of BLOCK documents each, the last with fewer.
 
     The file is read to its end, but no JSON of it. It must be neither compressed nor parquet.
     """
@@ -418,7 +418,7 @@ def _lines(stream, path, options, counts, part):
     The file is read in pieces of 1 MiB and decoded in whole lines, which end at newlines alone,
     with or without a carriage return. Counts invalid UTF-8.
     """
-    byte, number, left = part.first, part.line, part.last and part.last - part.first
+    byte, number, left = part.first, part.line, part.end and part.end - part.first
     tail: list[bytes] = []  # parts of a line whose end has not been read yet
     if byte != 0:
         stream.seek(byte)
