@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What runs on a node of a cluster of Ray when `ray_workers` prepares text there.
 
-about, unlike    what the bytes of units depend on, and how one machine differs from another
-look             before the work: the same, and whether the node sees the prepared folder
-work             one task
+versions_and_text    what the bytes of units depend on
+difference           how one machine differs from another in that
+inspect_node         before the work: the same, and whether the node sees the prepared folder
+do_task              one task
 """
 
 import contextlib
@@ -44,7 +45,7 @@ class Driver:
     address: str  # of the prepared folder in a bucket; '' if all see it
 
 
-def about(sources: Sequence[text.Source]) -> dict[str, str]:
+def versions_and_text(sources: Sequence[text.Source]) -> dict[str, str]:
     """Returns what the bytes of units depend on that may differ from machine to machine."""
     files = json.dumps([text.fingerprint(source) for source in sources])
     return versions() | {_TEXT: hashlib.sha256(files.encode()).hexdigest()}
@@ -52,7 +53,7 @@ def about(sources: Sequence[text.Source]) -> dict[str, str]:
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Returns what `about` does, without the hash of the text."""
+    """Returns what `versions_and_text` does, without the hash of the text."""
     return {
         "Python": ".".join(platform.python_version_tuple()[:2]),
         "code of electra_jax": code_version.digest(),
@@ -60,7 +61,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def unlike(here: dict[str, str], there: dict[str, str]) -> str:
+def difference(here: dict[str, str], there: dict[str, str]) -> str:
     """Returns how another machine differs from this one, for users; '' if it does not."""
     for name, mine in here.items():
         if there[name] != mine:
@@ -70,8 +71,8 @@ def unlike(here: dict[str, str], there: dict[str, str]) -> str:
     return ""
 
 
-def look(sources: Sequence[text.Source], token: str, where: str) -> dict[str, str] | str:
-    """Returns what `about` says on this node, or why the node cannot work.
+def inspect_node(sources: Sequence[text.Source], token: str, where: str) -> dict[str, str] | str:
+    """Returns what `versions_and_text` says on this node, or why the node cannot work.
 
     Args:
       sources: the text.
@@ -96,12 +97,12 @@ def look(sources: Sequence[text.Source], token: str, where: str) -> dict[str, st
         return f"may not write to {os.path.dirname(token)} ({text_files.reason(error)})"
 
     try:
-        return about(sources)
+        return versions_and_text(sources)
     except (ValueError, OSError) as error:
         return f"cannot read the text: {text_files.reason(error)}"
 
 
-def work(
+def do_task(
     function: Callable[[Any], Any], task: planning.UnitTask, driver: Driver
 ) -> tuple[Any, int]:
     """Does one task; returns its answer, and how many characters were tokenised.
@@ -112,7 +113,7 @@ def work(
       driver: what is known of the process that prepares.
     """
     # A node that joined late was not looked at before.
-    if line := unlike(driver.versions, versions()):
+    if line := difference(driver.versions, versions()):
         return ValueError(f"node {socket.gethostname()} {line}"), 0
 
     _go_to(driver.folder)

@@ -89,7 +89,7 @@ class RayWorkers:
         self._address, self._plan = address, plan
         self.characters = 0
         self.count = 0
-        self._like = ray_node.about(plan.sources)
+        self._here = ray_node.versions_and_text(plan.sources)
 
     def __enter__(self) -> "RayWorkers":
         _connect(self._address)
@@ -131,7 +131,7 @@ class RayWorkers:
         import ray  # noqa: PLC0415 - an extra
 
         remote = ray.remote(num_cpus=1, max_retries=_LOST, scheduling_strategy="SPREAD")
-        work = remote(ray_node.work)
+        do_task = remote(ray_node.do_task)
         address = staging.address(self._plan.folder)
         driver = ray_node.Driver(ray_node.versions(), os.getcwd(), address)
 
@@ -143,7 +143,7 @@ class RayWorkers:
             room = self._plan.settings.workers or max(_AHEAD * _cores(), 1)
             while waiting and len(running) < room:
                 task = waiting.pop()
-                reference = work.remote(function, task, driver)
+                reference = do_task.remote(function, task, driver)
                 running[reference.future()] = reference, task
 
             # Not ray.wait, which would replace the exception that a signal raises by its own.
@@ -179,7 +179,7 @@ class RayWorkers:
     def _why_not(self, theirs):
         if isinstance(theirs, str):
             return theirs
-        return ray_node.unlike(self._like, theirs)
+        return ray_node.difference(self._here, theirs)
 
 
 def _refuse_other_server(address):
@@ -230,23 +230,23 @@ def _cores():
 
 
 def _on_each_node(sources, token):
-    """Returns [(name of a node, what `about` says there, or why the node cannot work)]."""
+    """Returns [(name of a node, what `ray_node.inspect_node` says there)]."""
     import ray  # noqa: PLC0415 - an extra
     from ray.util import scheduling_strategies  # noqa: PLC0415 - as above
 
-    def look(sources, token, where):
+    def inspect_node(sources, token, where):
         # Within a function, so that a node without the package can say so.
         try:
             from electra_jax.data import ray_node  # noqa: PLC0415 - it may be missing
         except ImportError as error:
             return f"cannot import electra_jax ({error}); install it there"
-        return ray_node.look(sources, token, where)
+        return ray_node.inspect_node(sources, token, where)
 
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
     asked = []
     for node in nodes:
         there = scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        ask = ray.remote(num_cpus=0, scheduling_strategy=there)(look)
+        ask = ray.remote(num_cpus=0, scheduling_strategy=there)(inspect_node)
         asked.append(ask.remote(sources, token, os.getcwd()))
 
     found = []

@@ -30,30 +30,32 @@ def test_an_address_where_nobody_listens(monkeypatch):
         ray_workers.check(f"127.0.0.1:{free_port()}")
 
 
-def test_look_names_what_a_node_lacks(tmp_path, monkeypatch):
+def test_a_node_says_what_it_lacks(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where a node goes by itself, and would stay
     source = text.parse(f"text:{tmp_path}/*.txt")
     token = tmp_path / "token"
-    assert "does not see" in ray_node.look(source, str(token), str(tmp_path))
+    assert "does not see" in ray_node.inspect_node(source, str(token), str(tmp_path))
     token.touch()
-    assert "matches no file" in ray_node.look(source, str(token), str(tmp_path))
+    assert "matches no file" in ray_node.inspect_node(source, str(token), str(tmp_path))
     (tmp_path / "a.txt").write_text("a")
-    assert ray_node.look(source, str(token), str(tmp_path)) == ray_node.about(source)
+    found = ray_node.inspect_node(source, str(token), str(tmp_path))
+    assert found == ray_node.versions_and_text(source)
     assert os.listdir(tmp_path) != [] and sorted(os.listdir(tmp_path)) == ["a.txt", "token"]
 
 
 def test_what_differs_is_named_with_both_values(tmp_path):
     (tmp_path / "a.txt").write_text("a")
-    here = ray_node.about(text.parse(f"text:{tmp_path}/*.txt"))
-    assert ray_node.unlike(here, dict(here)) == ""
-    assert ray_node.unlike(here, here | {"Python": "3.0"}).startswith("has Python 3.0, and this")
+    here = ray_node.versions_and_text(text.parse(f"text:{tmp_path}/*.txt"))
+    assert ray_node.difference(here, dict(here)) == ""
+    there = here | {"Python": "3.0"}
+    assert ray_node.difference(here, there).startswith("has Python 3.0, and this")
     (tmp_path / "a.txt").write_text("ab")
-    there = ray_node.about(text.parse(f"text:{tmp_path}/*.txt"))
-    assert "other files of text" in ray_node.unlike(here, there)
+    there = ray_node.versions_and_text(text.parse(f"text:{tmp_path}/*.txt"))
+    assert "other files of text" in ray_node.difference(here, there)
 
 
 def test_a_node_that_joined_late_refuses_its_first_task():
     driver = ray_node.Driver(ray_node.versions() | {"numpy": "1.0"}, os.getcwd(), "")
-    answer, characters = ray_node.work(lambda task: task, None, driver)
+    answer, characters = ray_node.do_task(lambda task: task, None, driver)
     assert isinstance(answer, ValueError) and characters == 0
     assert f"node {socket.gethostname()} has numpy" in str(answer)
