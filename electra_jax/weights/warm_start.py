@@ -34,10 +34,10 @@ from electra_jax.weights import reading, resizing, starting_weights, trained_wei
 _TRUNKS = ("discriminator/encoder/", "encoder/")
 _ENCODER = "generator/encoder/"
 _BESIDE_A_GENERATOR = ("generator/embeddings/", "generator/baseline/")
-_HEADS = {  # kind of head -> start of the path of a parameter that only this kind has
-    "detects replaced tokens": "head/output/",
-    "guesses by two towers": "left/",
-    "predicts tokens": "head/bias",
+_DOES = {  # role of a network -> what its head does, for users
+    "judges": "detects replaced tokens",
+    "predicts": "predicts tokens",
+    "towers": "guesses by two towers",
 }
 
 
@@ -159,8 +159,7 @@ def _check_predicts(named, roles):
     """Raises ConfigError if Hugging Face's config.json says that no network predicts tokens."""
     network = "generator" if "generator" in roles else "discriminator"
     if roles and roles[network] != "predicts":
-        kind = "detects replaced tokens" if roles[network] == "judges" else None
-        raise _no_generator(named, f"{network}/", kind)
+        raise _no_generator(named, network, roles[network])
 
 
 def _leaves(shape):
@@ -211,7 +210,7 @@ def _main_network(run, source, fresh):
     """
     found = _fitted(run, source, source.params, fresh)
     # A generator is taken as a whole or not at all, below; a head only by one of its own kind.
-    other_head = _head_kind(source.params, "discriminator/") != _head_kind(fresh, "discriminator/")
+    other_head = _role(source.params, "discriminator") != _role(fresh, "discriminator")
     apart = ("generator/", "discriminator/head/") if other_head else ("generator/",)
     taken = {path: x for path, x in found.items() if path in fresh and not path.startswith(apart)}
 
@@ -229,9 +228,9 @@ def _log_what_is_taken(source, taken, fresh, init):
 
     # Heads and generators that have no place here change nothing in what the others compute. Any
     # other parameter left behind does, so it is reported.
-    other_head = _head_kind(source.params, "discriminator/") != _head_kind(fresh, "discriminator/")
+    other_head = _role(source.params, "discriminator") != _role(fresh, "discriminator")
     no_loss = ("discriminator/head/",) if other_head else ()
-    same_head = _head_kind(fresh, "generator/") == _head_kind(source.params, "generator/")
+    same_head = _role(fresh, "generator") == _role(source.params, "generator")
     if not _has(fresh, "generator/") or not same_head or init.generator_from:
         no_loss += ("generator/",)
     if _has(fresh, "discriminator/embeddings_delta/"):
@@ -276,7 +275,7 @@ def _own_generator(run, source, found, fresh):
     """Returns the source's generator if all of it has a place here; {} if kind or shape differs."""
     if not _has(fresh, "generator/"):
         return {}
-    if _head_kind(source.params, "generator/") != _head_kind(fresh, "generator/"):
+    if _role(source.params, "generator") != _role(fresh, "generator"):
         return {}
 
     ours = [path for path in fresh if path.startswith("generator/")]
@@ -344,10 +343,15 @@ def _deltas_kept(run, taken, generator, fresh):
     return deltas
 
 
-def _head_kind(leaves, network):
-    """Returns the kind of a network's head, told by its parameters' paths; None without a head."""
-    kinds = (kind for kind, name in _HEADS.items() if _has(leaves, network + name))
-    return next(kinds, None)
+def _role(leaves, network):
+    """Returns what a network's head does, by its parameters' paths; None without a head.
+
+    As `trained_weights.role_of`, which knows no network of two towers: only a run takes one.
+    """
+    if _has(leaves, f"{network}/left/"):
+        return "towers"
+    role = trained_weights.role_of(leaves, network)
+    return role if role != "encodes" else None
 
 
 def _generator(run, source, fresh):
@@ -355,11 +359,12 @@ def _generator(run, source, fresh):
 
     Raises ConfigError unless it predicts masked tokens, has an encoder of its own and fits.
     """
-    prefix = "generator/" if _has(source.params, "generator/") else "discriminator/"
-    kind = _head_kind(source.params, prefix)
-    if kind != "predicts tokens":
-        raise _no_generator(source.named, prefix, kind)
+    network = "generator" if _has(source.params, "generator/") else "discriminator"
+    role = _role(source.params, network)
+    if role != "predicts":
+        raise _no_generator(source.named, network, role)
 
+    prefix = f"{network}/"
     own = {
         path.removeprefix(prefix): x for path, x in source.params.items() if path.startswith(prefix)
     }
@@ -391,19 +396,20 @@ def _generator(run, source, fresh):
     return {path: found[path] for path in needed}
 
 
-def _no_generator(named, prefix, kind):
+def _no_generator(named, network, role):
     """The error for weights without a network that predicts tokens.
 
     Args:
       named: what messages call the weights.
-      prefix: how the paths of the network begin that would be the generator.
-      kind: what its head does, as `_HEADS` says; None without a head.
+      network: that would be the generator.
+      role: of that network.
     """
-    network = "generator" if prefix == "generator/" else "only network"
+    who = "generator" if network == "generator" else "only network"
+    does = _DOES.get(role, "has no head")
     return config_lib.ConfigError(
-        f"{named} has no generator to take: its {network} {kind or 'has no head'}; take a run with"
-        " a generator that predicts masked tokens, one of objective.name='masked_lm', or a folder"
-        " whose config.json names such a class (BertForMaskedLM)"
+        f"{named} has no generator to take: its {who} {does}; take a run with a generator that"
+        " predicts masked tokens, one of objective.name='masked_lm', or a folder whose config.json"
+        " names such a class (BertForMaskedLM)"
     )
 
 
@@ -460,7 +466,7 @@ def _missing_generator(run, source, taken, fresh):
 def _head_of_discriminator(run, source, fresh):
     """The head of the source's discriminator for the generator, by path; {} if it does not fit."""
     theirs = "discriminator/head/"
-    if _head_kind(source.params, "discriminator/") != "predicts tokens":
+    if _role(source.params, "discriminator") != "predicts":
         return {}
     head = {
         f"generator/head/{path.removeprefix(theirs)}": x
