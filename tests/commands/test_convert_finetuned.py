@@ -24,7 +24,7 @@ from electra_jax.finetuning.tuning import export, kept_weights, run_folder
 from electra_jax.model import task_heads
 from electra_jax.weights import encoding, reading
 from electra_jax.weights.formats import card, hugging_face, tensor_files
-from support import encoder_workdir, finetunings
+from support import finetunings
 from support.commands import convert_flags
 
 CLASSES = {
@@ -46,8 +46,7 @@ HEADS = {  # name and shape in the file
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
-    base = tmp_path_factory.mktemp("tuned")
-    return encoder_workdir.make(base), str(encoder_workdir.write_tasks(base / "tasks", rows=32))
+    return finetunings.make_places(tmp_path_factory.mktemp("tuned"), rows=32)
 
 
 @pytest.fixture(scope="module")

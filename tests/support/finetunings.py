@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Short fine-tunings of `encoder_workdir`'s tasks; places are (its workdir, tasks' folder)."""
 
+import os
+import pathlib
+
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.tuning import task_by_task
 
-from . import corpus
+from . import corpus, encoder_workdir
 
 KINDS = {  # name of the run -> settings of the task `custom`
     "classification": dict(train="train.csv", dev="dev.csv", test="test.csv", text="text",
@@ -17,6 +20,17 @@ KINDS = {  # name of the run -> settings of the task `custom`
     "joint": dict(kind="span", train="train.json", dev="dev.json", impossible=True),
     "plain": dict(kind="span", train="train.json", dev="dev.json", impossible=True),
 }  # fmt: skip
+
+
+def make_places(base: pathlib.Path, **of_tasks) -> tuple[str, str]:
+    """Makes (workdir of an encoder that never trained, folder with the tasks' files)."""
+    workdir = encoder_workdir.make(base)
+    return workdir, str(encoder_workdir.write_tasks(base / "tasks", **of_tasks))
+
+
+def folder(places, name):
+    """The folder of a fine-tuning's results."""
+    return os.path.join(places[0], "finetune", name)
 
 
 def settings(places, name, **overrides):
