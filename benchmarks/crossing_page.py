@@ -39,7 +39,7 @@ def blocks(found: FinishedBudgets, picture: str) -> list[str]:
         " and *lower* are two standard errors or more; in bold where luck alone makes such a"
         " distance in less than one case of twenty (Student's t). Arms at half of Muon's rate are"
         " compared with others at half.",
-        "\n".join(f"- {answer(found, kind)}" for kind in _told(found)),
+        "\n".join(f"- {answer(found, kind, rival)}" for kind, rival in _told(found)),
         *_below_random(found),
         f"![scores of all arms against training FLOPs]({picture})",
         "Lines join means over seeds, bands are two standard errors to either side. Broken lines"
@@ -106,22 +106,23 @@ def headline(found: FinishedBudgets) -> str:
     )
 
 
-def answer(found: FinishedBudgets, kind: str) -> str:
-    """How far a kind is from its rival at each budget, in a sentence or two."""
+def answer(found: FinishedBudgets, kind: str, rival: str) -> str:
+    """How far a kind is from a rival at each budget, in a sentence or two."""
     parts = []
     for budget in found.budgets:
-        apart = found.apart(kind, budget, MEAN)
+        apart = found.apart(kind, budget, MEAN, rival)
         if apart is not None:
-            inside = _by_verdict(found, functools.partial(found.apart, kind, budget))
+            compared = functools.partial(found.apart, kind, budget, other=rival)
+            inside = _by_verdict(found, compared)
             parts.append(f"{pages.points_cell(apart)} at {_times(budget)}{inside}")
 
-    said = f"**{TITLES[kind]}**, less {TITLES[runs.rival(kind)]}, in the mean of all measures: "
+    said = f"**{TITLES[kind]}**, less {TITLES[rival]}, in the mean of all measures: "
     if not parts:
         return said + "nothing can be compared yet."
-    grown = found.growth(kind, MEAN)
+    grown = found.growth(kind, MEAN, rival)
     if grown is not None and grown.error is not None:
-        first, last = map(_times, found.ends(kind))
-        inside = _by_verdict(found, functools.partial(found.growth, kind))
+        first, last = map(_times, found.ends(kind, rival))
+        inside = _by_verdict(found, functools.partial(found.growth, kind, other=rival))
         parts.append(f"from {first} to {last} {pages.points_cell(grown)}{inside}")
     return said + "; ".join(parts) + "."
 
@@ -151,10 +152,10 @@ def _listed(words):
 
 
 def _told(found):
-    """The kinds that are told of first: those of several seeds that have a rival."""
+    """The kinds that are told of first, each with a rival: those of several seeds."""
     counts = {kind: max(len(found.seeds(kind, at)) for at in found.budgets) for kind in found.kinds}
     told = [kind for kind in found.kinds if counts[kind] > 1 and kind not in runs.BERTS]
-    return told or [shared.REFERENCE]
+    return [(kind, rival) for kind in told or [shared.REFERENCE] for rival in runs.rivals(kind)]
 
 
 def _below_random(found):
@@ -293,13 +294,19 @@ def _variants(found, budget):
         return []
     names = (MEAN, *found.measures)
     heads = [MEAN, *(runs.MEASURES[name] for name in found.measures)]
-    rivals = [kind for kind in found.curves if kind in {*map(runs.rival, kinds)}]
+    origins = [kind for kind in found.curves if kind in {*map(runs.origin, kinds)}]
     scores = [
         [TITLES[kind], *(pages.percent_cell(found.mean(kind, budget, name)) for name in names)]
-        for kind in [*rivals, *kinds]
+        for kind in [*origins, *kinds]
     ]
     apart = [
-        [TITLES[kind], *(pages.points_cell(found.apart(kind, budget, name)) for name in names)]
+        [
+            TITLES[kind],
+            *(
+                pages.points_cell(found.apart(kind, budget, name, runs.origin(kind)))
+                for name in names
+            ),
+        ]
         for kind in kinds
     ]
     return [

@@ -15,7 +15,12 @@ from benchmarks import crossing_runs as runs
 from benchmarks import pages
 from electra_jax.report import style
 
-COLOURS = {runs.BERT: "second", runs.REFERENCE: "third", "one_trunk": "fourth"}
+COLOURS = {
+    runs.BERT: "second",
+    runs.REFERENCE: "third",
+    "one_trunk": "fourth",
+    "electra_demo": "fifth",
+}
 COLUMNS = 4
 # The width of the generator as a share of the discriminator's, of kinds of one rate.
 SIZES = {"electra_eighth": 1 / 8, "electra_quarter": 1 / 4, runs.REFERENCE: 1 / 2,
@@ -90,7 +95,7 @@ def _sizes(axes, found):
     palette = style.LIGHT
     budget = found.budgets[0]
     for sizes, colour in ((SIZES, palette["third"]), (SIZES_HALF, palette["second"])):
-        apart = {kind: found.apart(kind, budget, runs.MEAN) for kind in sizes}
+        apart = {kind: found.apart(kind, budget, runs.MEAN, runs.origin(kind)) for kind in sizes}
         shown = {kind: one for kind, one in apart.items() if one and kind in runs.VARIANTS}
         if not shown:
             continue

@@ -30,8 +30,9 @@ CURVES = {
     BERT_HALF: "BERT (MLM), half the rate",
     ELECTRA_HALF: "ELECTRA, generator 1/2, half the rate",
     "one_trunk_half": "ELECTRA, one trunk for both, half the rate",
+    "electra_demo_half": "ELECTRA, corruption of the demo, half the rate",
 }
-# Those that change one thing of ELECTRA with a generator of half the width, or of another RIVAL.
+# Those that change one thing of ELECTRA with a generator of half the width, or of another ORIGIN.
 VARIANTS = {
     "electra_eighth": "generator 1/8",
     "electra_quarter": "generator 1/4",
@@ -48,12 +49,12 @@ VARIANTS = {
     "electra_shallow_half": "generator 1/2 of one layer, half the rate",
     "two_stage_half": "two stages, half the rate",
     "electra_30_half": "30 % chosen, half the rate",
-    "electra_demo_half": "corruption of the demo, half the rate",
+    "electra_demo_half": CURVES["electra_demo_half"],  # which is held against BERT too
     "deberta_v3_half": "DeBERTaV3's detection, half the rate",
     "one_trunk_30_half": "one trunk, 30 % chosen, half the rate",
     "bert_30_half": "BERT, 30 % chosen, half the rate",
 }
-RIVALS = {"one_trunk_30_half": "one_trunk_half", "bert_30_half": BERT_HALF}
+ORIGINS = {"one_trunk_30_half": "one_trunk_half", "bert_30_half": BERT_HALF}
 TITLES = CURVES | VARIANTS
 
 # What pages call what `fine_tuned.py` and `frozen_encoder.py` measure. All are shares in 0..1, but
@@ -75,14 +76,23 @@ def arm_of(kind: str, budget: int) -> str:
     return kind if budget == 1 else f"{kind}_x{budget}"
 
 
-def rival(kind: str) -> str:
-    """What a kind is compared with: ELECTRA or BERT at its own rate; BERT at half, with BERT."""
-    if kind in RIVALS:
-        return RIVALS[kind]
+def rivals(kind: str) -> list[str]:
+    """What a kind is held against: BERT, at its own rate, and then its origin if it is a variant.
+
+    BERT at half the rate is held against BERT.
+    """
     half = kind.endswith("_half") and kind != BERT_HALF
+    found = []
+    if kind in CURVES:
+        found.append(BERT_HALF if half else BERT)
     if kind in VARIANTS:
-        return ELECTRA_HALF if half else REFERENCE
-    return BERT_HALF if half else BERT
+        found.append(origin(kind))
+    return found
+
+
+def origin(kind: str) -> str:
+    """What a variant changes in one thing."""
+    return ORIGINS.get(kind, ELECTRA_HALF if kind.endswith("_half") else REFERENCE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,12 +129,12 @@ class FinishedBudgets:
         """At which a run has finished."""
         return sorted({budget for _, budget, _ in self.runs})
 
-    def ends(self, kind: str) -> tuple[int, int]:
-        """The smallest and the largest budget at which a kind and its rival share a seed."""
+    def ends(self, kind: str, other: str) -> tuple[int, int]:
+        """The smallest and the largest budget at which two kinds share a seed."""
         shared = [
             budget
             for budget in self.budgets
-            if {*self.seeds(kind, budget)} & {*self.seeds(rival(kind), budget)}
+            if {*self.seeds(kind, budget)} & {*self.seeds(other, budget)}
         ]
         return (shared[0], shared[-1]) if shared else (self.budgets[0], self.budgets[0])
 
@@ -149,19 +159,20 @@ class FinishedBudgets:
         values = self.values(kind, budget, name, self.seeds(kind, budget))
         return means.mean(values) if values else None
 
-    def apart(self, kind: str, budget: int, name: str) -> means.Difference | None:
-        """A kind less its rival, within each seed that both have finished at this budget."""
-        other = rival(kind)
+    def apart(self, kind: str, budget: int, name: str, other: str = "") -> means.Difference | None:
+        """A kind less another, or without one its first rival, within each seed that has both."""
+        other = other or rivals(kind)[0]
         both = sorted({*self.seeds(kind, budget)} & {*self.seeds(other, budget)})
         one, two = (self.values(arm, budget, name, both) for arm in (kind, other))
         return means.paired(one, two) if one and len(one) == len(two) else None
 
-    def growth(self, kind: str, name: str) -> means.Difference | None:
-        """How much more a kind is above its rival at the larger of its `ends` than at the smaller.
+    def growth(self, kind: str, name: str, other: str = "") -> means.Difference | None:
+        """How much more a kind is above another at the larger of their `ends` than at the smaller.
 
         Taken within each seed that has all four runs; None without any.
         """
-        ends, both = self.ends(kind), (kind, rival(kind))
+        both = (kind, other or rivals(kind)[0])
+        ends = self.ends(*both)
         seeds = set.intersection(*({*self.seeds(arm, at)} for arm in both for at in ends))
         less_at = [
             [
