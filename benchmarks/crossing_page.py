@@ -245,20 +245,24 @@ def _fine_tuning(found):
 
 def _other_vocabulary(found, tokens):
     """Which arms read the same text in other pieces, by the number of its tokens."""
-    kinds = [
-        kind
-        for kind in found.kinds
-        if any(
-            run["text"]["tokens"] != tokens for (own, *_), run in found.runs.items() if own == kind
-        )
-    ]
-    if not kinds:
+    told = []
+    for kind in found.kinds:
+        at = {budget: False for budget in found.budgets if found.seeds(kind, budget)}
+        for (own, budget, _), run in found.runs.items():
+            if own == kind and run["text"]["tokens"] != tokens:
+                at[budget] = True
+        if any(at.values()):
+            others = [_times(budget) for budget, is_other in at.items() if is_other]
+            where = "" if all(at.values()) else f" at {_listed(others)}"
+            told.append(f"{TITLES[kind]}{where}")
+    if not told:
         return []
     return [
         "- **Another vocabulary** of as many pieces, trained on the same text in another order,"
-        f" have: {'; '.join(runs.TITLES[kind] for kind in kinds)}. Some of these were trained on an"
-        " Intel Xeon, the others and all before on an AMD EPYC; of the one that was trained on both"
-        " the losses were equal in three digits. So no distance is taken between the two rates."
+        f" have: {'; '.join(told)}. Some of these were trained on an Intel Xeon, the others and all"
+        " before on an AMD EPYC; of the one that was trained on both the losses were equal in three"
+        " digits. So no distance is taken between the two rates; a distance between arms that"
+        " differ in their vocabulary has the luck of that in it too."
     ]
 
 
@@ -289,7 +293,13 @@ def _measure(found, name):
 
 def _variants(found, budget):
     """All variants at one budget: their measures, and their distances from what they change."""
-    kinds = [kind for kind in found.variants if found.seeds(kind, budget)]
+    kinds = [
+        kind
+        for kind in found.variants
+        if found.seeds(kind, budget)
+        # The scores of what is a curve too are in the tables above.
+        and (kind not in found.curves or found.seeds(runs.origin(kind), budget))
+    ]
     if not kinds:
         return []
     names = (MEAN, *found.measures)

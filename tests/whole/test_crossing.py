@@ -110,10 +110,12 @@ def test_a_variant_is_held_against_electra_in_a_table_of_its_own(tmp_path):
 def test_an_arm_may_be_held_against_bert_and_against_what_it_changes(tmp_path):
     scores = {"bert": [0.5, 0.5], "electra": [0.4, 0.4], "bert_half": [0.6, 0.6]}
     scores |= {"electra_half": [0.5, 0.5], "electra_demo_half": [0.7, 0.7]}
+    scores |= {"electra_demo_half_x3": [0.8]}  # where there is nothing that it changes
     found = write(tmp_path, scores)
     page, said = page_of(found), "- **ELECTRA, corruption of the demo, half the rate**, less"
     assert f"{said} BERT (MLM), half the rate, in the mean of all measures: +10.0" in page
     assert f"{said} ELECTRA, generator 1/2, half the rate, in the mean of all measures: +20" in page
+    assert "## Variants at 1 x" in page and "## Variants at 3 x" not in page
     table = page[page.index("less what it changes") :]
     assert "| ELECTRA, corruption of the demo, half the rate | +20.0 ± 0.0" in table
     crossing_picture.draw(found)
@@ -173,6 +175,8 @@ def test_arms_that_read_the_text_in_other_pieces_are_named(tmp_path):
     assert "Another vocabulary" not in page
     found.runs["bert_half", 1, 0]["text"]["tokens"] += 1
     assert "in another order, have: BERT (MLM), half the rate." in page_of(found)
+    found.runs["bert_half", 3, 0] = found.runs["bert", 1, 0]
+    assert "have: BERT (MLM), half the rate at 1 x. Some" in page_of(found)
 
 
 def test_growth_is_taken_within_each_seed(tmp_path):
