@@ -139,7 +139,7 @@ def load_tuned(path):
 
     Args:
       path: the folder of a fine-tuned task, WORKDIR/finetune/NAME/TASK, whose encoder is still
-        where it was.
+        where it was; or its export for orbax, which needs nothing else.
 
     Raises:
       ConfigError: no tuned weights are there, or the texts are not such as the task has.

@@ -45,7 +45,9 @@ from electra_jax.finetuning.tasks import examples, tables
 from electra_jax.finetuning.tuning import tuned_model
 from electra_jax.host import safe_files
 
-_FROM = flags.DEFINE_string("from", None, "The folder of a fine-tuned task.", allow_override=True)
+_FROM = flags.DEFINE_string(
+    "from", None, "The folder of a fine-tuned task, or its export for orbax.", allow_override=True
+)
 _OUT = flags.DEFINE_string(
     "out", None, "File for the answers; without it they are printed.", allow_override=True
 )
@@ -62,7 +64,8 @@ def main(paths: Sequence[str]) -> None:
     """Reads the files, answers them, writes or prints the answers, and prints their scores."""
     if not _FROM.value:
         raise config_lib.ConfigError(
-            "--from names no fine-tuned task; give it the folder WORKDIR/finetune/NAME/TASK"
+            "--from names no fine-tuned task; give it the folder WORKDIR/finetune/NAME/TASK, or an"
+            " export of one for orbax"
         )
     if not paths:
         raise config_lib.ConfigError("no file is named; give one or several after the flags")

@@ -222,11 +222,21 @@ def test_every_head_goes_with_orbax(set_on, tmp_path, kind):
     export.to_orbax(found, str(tmp_path / "params"))
     about = json.loads((tmp_path / "params" / "metadata.json").read_text())
     assert about["fine_tuning"]["head"]["kind"] == kind
-    answers = {"threshold", "n_best", "longest_answer"} <= about["fine_tuning"].keys()
+    answers = {"n_best", "longest_answer"} <= about["fine_tuning"].keys()
     assert answers == (task == "span")
     assert {path for path in about["parameters"] if path.startswith("head/")} == {
         f"head/{path}" for path in trees.flat(found.head)
     }
+
+
+def test_an_export_without_its_settings_is_no_task_that_answers(folders, tmp_path):
+    export.to_orbax(export.open(folders("classification")), str(tmp_path / "params"))
+    path = tmp_path / "params" / "metadata.json"
+    about = json.loads(path.read_text())
+    del about["fine_tuning"]["config"]
+    path.write_text(json.dumps(about))
+    with pytest.raises(config_lib.ConfigError, match="by an earlier version, .*; export it again"):
+        electra_jax.load_tuned(tmp_path / "params")
 
 
 def test_a_stranger_reads_encoder_and_head(folders, tmp_path):

@@ -45,7 +45,7 @@ def finished(places):
         ("plain", "span_f1", 0.6),
     ],
 )
-def test_every_kind_of_task_learns(places, kind, metric, least, capsys):
+def test_every_kind_of_task_learns(places, kind, metric, least, capsys, tmp_path):
     more = dict(recipe__epochs=15) if kind in ("joint", "plain", "tagging") else {}
     found = run(places, kind, kind, seeds=1, **more)
     (task,) = found.tasks
@@ -58,8 +58,27 @@ def test_every_kind_of_task_learns(places, kind, metric, least, capsys):
     dev = os.path.join(places[1], KINDS[kind]["dev"])
     tuned_answers.assert_files_are_answered_as_dev_was(model, written, dev)
     assert_labelled_files_are_scored_as_dev_was(folder(places, kind), seed, dev, capsys)
+    assert_an_export_answers_without_the_workdir(places, model, kind, dev, tmp_path / "out")
     if kind == "tagging":
         assert_running_text_has_the_tags_of_its_words(places, model, dev, capsys)
+
+
+def assert_an_export_answers_without_the_workdir(places, model, kind, dev, out):
+    """It says the same of a file, bit for bit, while encoder and results are elsewhere."""
+    split = model.read(dev, examples.Report())
+    expected = list(model.answers(split, examples.Report()))
+
+    electra_jax.export(f"{folder(places, kind)}/custom", out, "orbax")
+    needed = [os.path.join(places[0], name) for name in ("checkpoints", "finetune")]
+    for path in needed:
+        os.rename(path, f"{path}.elsewhere")
+    try:
+        served = electra_jax.load_tuned(out)
+        assert served.read(dev, examples.Report()) == split
+        assert list(served.answers(split, examples.Report())) == expected
+    finally:
+        for path in needed:
+            os.rename(f"{path}.elsewhere", path)
 
 
 def assert_scores_of_labels_add_up(by_label, scores, kind):

@@ -4,6 +4,7 @@
     WORKDIR/finetune/NAME/TASK -> open -> to_hugging_face   a folder that transformers loads
                                        -> to_orbax          parameters, with any head
     any path with weights -> write                          the same, also without a head
+    a folder of to_orbax -> open                            the task once more, without its workdir
 
 The weights of the best seed on dev are taken; if there is a grid, of the best seed at the point
 that the results report. The folder of one point, or of one seed whose weights were kept, can be
@@ -123,6 +124,8 @@ def open(path: str) -> TunedNetwork:
     Raises ConfigError or CheckpointError, one line, if no weights were kept, or not those of the
     best seed, if they are damaged, or if the encoder is gone.
     """
+    if is_tuned_export(path):
+        return _of_export(path)
     folder, settings = run_folder.settings(path)
     config = finetuning_config.parse_saved(settings["config"])
     if os.path.abspath(path) == folder:
@@ -158,6 +161,32 @@ def open(path: str) -> TunedNetwork:
         about=about,
         records=_records_beside(where, about["seed"]),
         settings=config,
+    )
+
+
+def is_tuned_export(path: str) -> bool:
+    """Whether `path` is what `to_orbax` has written."""
+    return orbax_export.is_one(path) and "fine_tuning" in orbax_export.about(path)
+
+
+def _of_export(path):
+    """The task that an export holds."""
+    about = orbax_export.about(path)["fine_tuning"]
+    if "config" not in about:
+        raise config_lib.ConfigError(
+            f"{path} was exported by an earlier version, without the settings that make answers of"
+            " its outputs; export it again"
+        )
+    params = orbax_export.read(path)
+    head = params.pop("head")
+    return TunedNetwork(
+        source=os.path.abspath(path),
+        encoder=dataclasses.replace(reading.open(path), params=params),
+        head=head,
+        head_config=task_heads.HeadConfig(**about["head"]),
+        about=about,
+        records=[{name: about[name] for name in ("seed", "threshold")}],
+        settings=finetuning_config.parse_saved(about["config"]),
     )
 
 
@@ -231,20 +260,23 @@ def to_hugging_face(
 
 
 def to_orbax(tuned: TunedNetwork, out: str) -> dict:
-    """Writes encoder and head as parameters; `weights.reading.open` can read the encoder again."""
+    """Writes encoder and head as parameters, and what makes answers of the outputs.
+
+    `open` reads them again, and `weights.reading.open` the encoder alone.
+    """
     about = exporting.about(tuned.encoder)
     about["fine_tuning"] = {
         name: tuned.about[name]
         for name in ("task", "kind", "labels", "scale", "seed", "main", "score", "head", "settings")
     }
-    if tuned.about["kind"] == "span":  # what makes answers of the outputs
-        record = next(x for x in tuned.records if x["seed"] == tuned.about["seed"])
+    record = next(x for x in tuned.records if x["seed"] == tuned.about["seed"])
+    about["fine_tuning"] |= {
+        "threshold": record.get("threshold"),  # of no answer; None where all have one
+        "config": config_lib.to_tree(tuned.settings),
+    }
+    if tuned.about["kind"] == "span":
         span = tuned.settings.span
-        about["fine_tuning"] |= {
-            "threshold": record.get("threshold"),  # of no answer; None where all have one
-            "n_best": span.n_best,
-            "longest_answer": span.longest_answer,
-        }
+        about["fine_tuning"] |= {"n_best": span.n_best, "longest_answer": span.longest_answer}
 
     with whole_folder.new(out) as folder:
         exporting.write_tokenizer(tuned.encoder, folder)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fine-tuned task as a function of new texts.
 
-    WORKDIR/finetune/NAME/TASK  ->  load  ->  Model
+    WORKDIR/finetune/NAME/TASK, or an export of it for orbax  ->  load  ->  Model
     texts, files  ->  examples  ->  features, batches  ->  outputs  ->  labels with scores, values,
                                                                        answers
 
@@ -29,7 +29,6 @@ from electra_jax.finetuning.tuning import (
     encoders,
     export,
     loop,
-    run_folder,
     tuning_step,
 )
 from electra_jax.host import cluster, compile_cache, safe_files
@@ -243,12 +242,13 @@ class Model:
 
 
 def load(path: str | os.PathLike) -> Model:
-    """Opens the folder of a fine-tuned task; see `electra_jax.load_tuned`."""
+    """Opens the folder of a fine-tuned task or its export; see `electra_jax.load_tuned`."""
     path = os.fspath(path)
     safe_files.check_no_address(path, "path", config_lib.ConfigError)
-    if run_folder.settings(path) is None:
+    if not (export.is_tuned(path) or export.is_tuned_export(path)):
         raise config_lib.ConfigError(
-            f"{path} is not the folder of a fine-tuned task, WORKDIR/finetune/NAME/TASK"
+            f"{path} is not the folder of a fine-tuned task, WORKDIR/finetune/NAME/TASK, nor an"
+            " export of one for orbax"
         )
 
     cluster.check_chips_are_free()
