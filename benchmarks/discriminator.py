@@ -110,6 +110,7 @@ ARMS = {
     "adamw": Arm(ADAMW),
     "rate_half": Arm(HALF),
     "half_again": Arm(HALF),  # for arms that another kind of machine has trained
+    "half_third": Arm(HALF),  # for arms of a later day
     "rate_quarter": Arm({"optimizer.muon_learning_rate": 0.005}),
     "rate_eighth": Arm({"optimizer.muon_learning_rate": 0.0025}),
     "rate_double": Arm({"optimizer.muon_learning_rate": 0.04}),

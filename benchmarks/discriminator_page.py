@@ -24,6 +24,7 @@ from electra_jax.report import comparison, means, style
 REFERENCE = "reference"
 HALF = "rate_half"  # the reference at half of Muon's rate, from which later arms differ
 AGAIN = "half_again"  # the same, trained on the machine that has trained the arms beside it
+THIRD = "half_third"  # the same, trained on the day of the arms beside it
 UNMET = "unmet"  # the generator whose rows are the yardstick
 # By whom the rows are corrupted that all discriminators read.
 CORRUPTED_BY = {
@@ -85,15 +86,18 @@ QUESTIONS = (
     Question(
         "Luck",
         "How far apart equal settings end: the reference once more, with other first weights, order"
-        " of the text and masks, and the same generator; and at half the rate on another machine,"
-        " with all else the same. That is an Intel Xeon without AMX in the kept runs, the others an"
-        " AMD EPYC. What it has trained is compared with what it has trained: width,"
-        " rows, 50 %, 85 %, length, `cls_context`, and `gdes` with a frozen generator.",
+        " of the text and masks, and the same generator; and at half the rate on another machine"
+        " and on another day, with all else the same but the generators, which were trained again."
+        " The other machine is an Intel Xeon without AMX in the kept runs, the others are AMD"
+        " EPYCs. What it has trained is compared with what it has trained: width, rows, 50 %, 85 %,"
+        " length, `cls_context`, and `gdes` with a frozen generator; one layer and other numbers of"
+        " steps with the run of their day.",
         {
             REFERENCE: "the reference", "another_draw": "another draw",
             HALF: "half the rate", AGAIN: "half the rate, on another machine",
+            THIRD: "half the rate, on another day",
         },
-        against={HALF: HALF, AGAIN: HALF},
+        against={HALF: HALF, AGAIN: HALF, THIRD: HALF},
     ),
     Question(
         "Learning rate",
@@ -140,11 +144,11 @@ QUESTIONS = (
         " the reference's rate of Muon and is compared with the reference at half the rate. Each"
         " number of steps has a schedule of its own.",
         {
-            "half_steps_quarter": "a quarter", HALF: "1,000",
+            "half_steps_quarter": "a quarter", THIRD: "1,000",
             "half_steps_fourfold": "four times",
         },
-        {"half_steps_quarter": 0.25, HALF: 1, "half_steps_fourfold": 4},
-        against=_half("half_steps_quarter", "half_steps_fourfold"),
+        {"half_steps_quarter": 0.25, THIRD: 1, "half_steps_fourfold": 4},
+        against=_half("half_steps_quarter", "half_steps_fourfold", of=THIRD),
     ),
     Question(
         "Generators",
@@ -169,9 +173,12 @@ QUESTIONS = (
     Question(
         "Layers",
         "Of the discriminator, at half the rate.",
-        {"half_layers_1": "1", HALF: "2", "half_layers_4": "4"},
+        {
+            "half_layers_1": "1", THIRD: "2, on the day of the one",
+            HALF: "2", "half_layers_4": "4",
+        },
         {"half_layers_1": 1, HALF: 2, "half_layers_4": 4},
-        against=_half("half_layers_1", "half_layers_4"),
+        against=_half("half_layers_4") | _half("half_layers_1", of=THIRD),
     ),
     Question(
         "Rows per step",
@@ -265,7 +272,9 @@ ANSWERS = (
     (
         "And at half the rate, which suits so few steps better?",
         (
-            ("half_steps_fourfold", HALF, "four times the steps"),
+            ("half_steps_quarter", THIRD, "a quarter of the steps"),
+            ("half_steps_fourfold", THIRD, "four times as many"),
+            ("half_layers_1", THIRD, "one layer instead of two"),
             ("half_width_256", AGAIN, "twice the width"),
             ("half_layers_4", HALF, "twice the layers"),
         ),
@@ -298,6 +307,8 @@ ANSWERS = (
             ("rate_half", REFERENCE, "half the rate"),
             ("rate_quarter", REFERENCE, "a quarter of the rate"),
             ("rate_double", REFERENCE, "twice the rate"),
+            ("tables_rate_quarter", REFERENCE, "a quarter of the tables' rate"),
+            ("along_half", "along", "half the rate beside a generator that learns along"),
         ),
     ),
     (
