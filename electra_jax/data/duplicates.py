@@ -22,7 +22,7 @@ from electra_jax.data import (
     unit_files,
 )
 
-_PAIRS = 100_000  # of sketches that are in memory at a time: 100 MB
+_PAIRS = 60_000  # of sketches that are in memory at a time: 100 MB
 
 
 def mark(
@@ -46,9 +46,9 @@ def mark(
     if similarity == 1:
         duplicates = equal([np.load(path) for path in paths])
     else:
-        duplicates = similar([np.load(path, mmap_mode="r") for path in paths], similarity)
+        duplicates = similar(_Files(paths), similarity)
 
-    ends = np.cumsum([len(np.load(path, mmap_mode="r")) for path in paths])
+    ends = np.cumsum([len(hashes) for hashes in _Files(paths)])
     for task, found in zip(tasks, np.split(duplicates, ends[:-1])):
         unit_files.save_array(unit_files.unit_path(task, unit_files.DUPLICATES), found)
 
@@ -75,7 +75,8 @@ def similar(units: Sequence[np.ndarray], similarity: float) -> np.ndarray:
     """Which documents are this similar to an earlier one, [documents of all units] bool.
 
     Of documents that share a key, each is compared with the first of them and with the one before
-    it, and not with all: of a text that stands in a million documents that would be too many.
+    it, and not with all: of a text that stands in a million documents that would be too many. Equal
+    ones are found in any case, since the first band is the whole sketch.
 
     Args:
       units: the sketches of each unit, [documents, 128] uint32.
@@ -83,7 +84,7 @@ def similar(units: Sequence[np.ndarray], similarity: float) -> np.ndarray:
     """
     whole = _Stacked(units)
     found = np.zeros(len(whole), bool)
-    for band in sketches.bands(similarity):
+    for band in (slice(sketches.BINS), *sketches.bands(similarity)):
         key_N = np.concatenate([sketches.keys(unit[:, band]) for unit in units])
         for later, earlier in _neighbours(key_N):
             unknown = ~found[later]
@@ -106,6 +107,22 @@ def _neighbours(key_N):
         (order[others], order[begins[others]]),
         (order[others], order[others - 1]),
     )
+
+
+class _Files(Sequence[np.ndarray]):
+    """Arrays on the disk, each of which is mapped while it is read.
+
+    A map keeps its file open, and many a system allows a process no more than 1,024.
+    """
+
+    def __init__(self, paths: Sequence[str]):
+        self._paths = paths
+
+    def __len__(self):
+        return len(self._paths)
+
+    def __getitem__(self, number):
+        return np.load(self._paths[number], mmap_mode="r")
 
 
 class _Stacked:

@@ -11,6 +11,7 @@ import os
 import pathlib
 import random
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -503,6 +504,23 @@ def test_near_copies_are_dropped_where_it_is_asked_for(tmp_path, vocab):
     assert documents(1.0)[0] == [2, 3]
     found, manifest = documents(0.8)
     assert found == [2, 2] and manifest.duplicates_dropped == 1
+
+
+def test_near_copies_of_many_units_are_found_with_few_open_files(tmp_path, vocab):
+    """The sketches of each unit are a file, and those of one unit are an empty array."""
+    for number in range(60):
+        (tmp_path / f"{number:02}.txt").write_text("the cat sees a dog\n" * (number != 30))
+    settings = settings_for(
+        tmp_path, vocab, documents="files", deduplicate=True, duplicate_similarity=0.8
+    )
+    (tmp_path / "99.txt").write_text("a river follows the house\n")
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 40, hard))
+    try:
+        assert prepare(settings, tmp_path / "data").manifest.duplicates_dropped == 58
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_sources_get_their_weights(tmp_path, vocab):

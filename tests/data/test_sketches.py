@@ -115,3 +115,12 @@ def test_each_copy_of_a_text_that_is_everywhere_is_marked():
     texts = [f"{pair(40, 0)[0]} {n}" if n % 2 else f"{menu} {n}" for n in range(400)]
     found = duplicates.similar([np.array([sketches.of(text) for text in texts])], 0.8)
     assert [*np.flatnonzero(found)] == [*range(2, 400, 2)]
+
+
+def test_an_equal_text_is_marked_though_it_shares_each_key_with_others():
+    """Each band of it has others of the same key first, and just before it."""
+    text, new = np.arange(256, dtype=np.uint32).reshape(2, sketches.BINS)
+    halves = [np.where(new < 192, text, new + n) for n in range(2)]
+    others = [np.where(new < 192, new + n, text) for n in range(2, 4)]
+    whole = np.stack([halves[0], others[0], text, halves[1], others[1], text])
+    assert [*np.flatnonzero(duplicates.similar([whole], 0.8))] == [5]
