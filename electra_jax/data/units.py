@@ -123,12 +123,17 @@ def with_both_splits(
     for s, source in enumerate(plan.sources):
         mine = [i for i, task in enumerate(tasks) if task.source_index == s]
         extremes = [results[i]["extremes"] for i in mine if results[i]["extremes"]]
+        counts: collections.Counter = collections.Counter()
+        for i in mine:
+            counts.update(results[i]["counts"])
         if not extremes:
-            _refuse_empty(source, [results[i]["counts"] for i in mine])
+            _refuse_duplicates(plan, source, counts)
+            raise planning.refusal(source, counts)
 
         smallest, largest = min(x[0] for x in extremes), max(x[1] for x in extremes)
         if smallest == largest:
-            _refuse_one_document(plan, source, [results[i]["counts"] for i in mine])
+            _refuse_duplicates(plan, source, counts)
+            _refuse_one_document(plan, source, counts["documents"])
 
         for i in mine:
             below = tasks[i].heldout_below
@@ -140,16 +145,23 @@ def with_both_splits(
     return moved
 
 
-def _refuse_empty(source, counted):
-    counts = collections.Counter()
-    for found in counted:
-        counts.update(found)
+def _refuse_duplicates(plan, source, counts):
+    """Raises ValueError if a source would have enough documents, had none of them been dropped."""
+    if counts["duplicates"]:
+        similarity = plan.settings.duplicate_similarity
+        fewer = "data.deduplicate=False"
+        if similarity < 1:
+            fewer = f"a data.duplicate_similarity above {similarity:g}, or {fewer}"
+        raise ValueError(
+            f"source {source.spec}: {counts['duplicates']:,} of"
+            f" {counts['duplicates'] + counts['documents']:,} documents are dropped as duplicates,"
+            f" and two must be left, one of them to be held out; leave out that source, or set"
+            f" {fewer}"
+        )
 
-    raise planning.refusal(source, counts)
 
-
-def _refuse_one_document(plan, source, counted):
-    if (count := sum(counts["documents"] for counts in counted)) > 1:
+def _refuse_one_document(plan, source, count):
+    if count > 1:
         raise ValueError(
             f"source {source.spec} holds {count:,} documents that are all equal; equal"
             " documents go to the same split, and one must be held out; add a different one"

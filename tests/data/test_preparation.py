@@ -370,6 +370,27 @@ def test_too_little_text_is_refused_in_one_line(tmp_path, vocab, content, docume
     assert f"{tmp_path}/*.txt" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("similarity", "message"),
+    [
+        (1.0, "2.txt: 2 of 3 documents are dropped as duplicates, .*, or set data.deduplicate=F"),
+        (0.6, "2.txt: 3 of 3 documents are .* set a data.duplicate_similarity above 0.6, or data"),
+    ],
+)
+def test_a_source_of_duplicates_is_refused_as_one(tmp_path, vocab, similarity, message):
+    """Its second text is nearly that of the first source, and its others are equal to it."""
+    text = "the cat sees a dog and a dog follows the cat and the old house home"
+    (tmp_path / "1.txt").write_text(f"a river\n\n{text}\n")
+    (tmp_path / "2.txt").write_text("\n\n".join([text, f"{text} .", text]))
+    settings = settings_for(
+        tmp_path, vocab, source=f"text:{tmp_path}/1.txt; text:{tmp_path}/2.txt",
+        deduplicate=True, duplicate_similarity=similarity,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=message) as error:
+        prepare(settings, tmp_path / "data")
+    assert "\n" not in str(error.value)
+
+
 def test_a_broken_file_is_named_though_the_vocabulary_is_already_in_training(tmp_path):
     """SentencePiece has taken the lines of a.txt when b.txt.gz turns out to be cut off."""
     (tmp_path / "a.txt").write_text("the cat sees a dog\n\n" * 20)
