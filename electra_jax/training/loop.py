@@ -372,8 +372,7 @@ class _Loop:
             return
         tree = saved_state.tree_of(run.state, run.interval)
         with self._stop.during_a_save():
-            best = self._best_step() if self._c.checkpoint.keep_best else None
-            self._checkpoints.save(run.step, tree, runs.metadata_of(run), best)
+            self._checkpoints.save(run.step, tree, runs.metadata_of(run), self._best_step)
         self._saved_step = run.step
         if self._checkpoints.time.complete is not None:
             self._stop.goes_on = process_exit.CONTINUES
@@ -381,7 +380,8 @@ class _Loop:
 
     def _best_step(self):
         """The step whose checkpoint stays, among those on the disk and the one to be saved now."""
-        self._checkpoints.wait()  # so that the one before it is among them
+        if not self._c.checkpoint.keep_best:
+            return None
 
         def find():
             saved = metadata.steps(metadata.directory(self._run.workdir))

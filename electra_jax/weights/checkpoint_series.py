@@ -122,11 +122,16 @@ class Checkpoints:
         return None
 
     def save(
-        self, step: int, tree: dict[str, Any], about: dict[str, Any], best: int | None = None
+        self,
+        step: int,
+        tree: dict[str, Any],
+        about: dict[str, Any],
+        best: Callable[[], int | None] = lambda: None,
     ) -> None:
         """Starts to save a tree with its metadata in the background and returns.
 
-        The checkpoint of the step `best` is kept, however old it is, until another one is given.
+        The checkpoint of the step that `best` returns is kept, however old it is, until another one
+        is returned. It is called when the save before this one has ended.
 
         A failed save is logged, and the next one is tried as usual; none is begun while an earlier
         one still hangs. If the weights that the run began with have the same step, they are renamed
@@ -147,7 +152,7 @@ class Checkpoints:
         self._left_out = 0
         processes.of_first(functools.partial(self._make_room, step))
         self._failure = None
-        self._best = best
+        self._best = best()
 
         about = metadata.sealed(about | {"digest": checkpoint.digest(tree), "step": step})
         self.time.begins(step, tree)

@@ -58,6 +58,11 @@ def read(workdir: str, step: int | None = None, data_dir: str = "") -> trained_w
         )
 
     newest = metadata.newest_good(directory, found if step is None else [step], read_one)
+    if newest is None and step is not None:
+        raise metadata.CheckpointError(
+            f"the checkpoint of step {step} in {directory} cannot be read; leave out the step for"
+            " the newest checkpoint that can be read"
+        )
     if newest is None:
         raise metadata.CheckpointError(f"no checkpoint in {directory} can be read")
     return newest[0]

@@ -8,6 +8,7 @@ import pytest
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.training import trained_run
+from electra_jax.weights import reading_workdir
 from electra_jax.workdir import metadata
 from support.corpus import StopAt, small_run
 
@@ -56,6 +57,10 @@ def test_the_best_checkpoint_outlives_newer_ones_and_later_starts(text, tmp_path
     config = config_lib.parse(settings(text))
     run = trained_run.open(config, str(tmp_path), best, evaluates=True)
     assert trained_run.evaluate(run)[METRIC] == pytest.approx(values[best], rel=1e-6)
+
+    (tmp_path / "checkpoints" / str(best) / "_CHECKPOINT_METADATA").write_text("")
+    with pytest.raises(metadata.CheckpointError, match=f"step {best} .* leave out the step for"):
+        reading_workdir.read(str(tmp_path), best)
 
 
 def test_a_run_may_begin_to_keep_the_best_of_those_that_are_left(text, tmp_path):

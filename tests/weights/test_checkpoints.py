@@ -92,10 +92,34 @@ def test_the_best_checkpoint_stays_until_another_one_is_better(tmp_path):
     kept = []
     with checkpoint_series.Checkpoints(str(tmp_path), keep_last=2) as checkpoints:
         for step, best in ((1, 1), (2, 1), (3, 1), (4, 1), (5, 5), (6, 5), (7, 5), (8, None)):
-            checkpoints.save(step, tree(step), ABOUT | {"at": step}, best)
+            checkpoints.save(step, tree(step), ABOUT | {"at": step}, lambda best=best: best)
             checkpoints.wait()
             kept.append(metadata.steps(str(tmp_path)))
     assert kept == [[1], [1, 2], [1, 2, 3], [1, 3, 4], [4, 5], [5, 6], [5, 6, 7], [7, 8]]
+
+
+def test_the_best_is_looked_for_among_all_earlier_saves_and_not_while_one_hangs(
+    tmp_path, monkeypatch, answers, caplog
+):
+    """A save that hangs is waited for once by the next one, and not again for its best step."""
+    monkeypatch.setattr(save_time, "AT_LEAST", 0.0)
+    checkpoints, seen = checkpoint_series.Checkpoints(str(tmp_path), keep_last=9), []
+
+    def save(step):
+        checkpoints.save(
+            step, tree(step), ABOUT, lambda: seen.append(metadata.steps(str(tmp_path)))
+        )
+
+    save(1)
+    save(2)
+    monkeypatch.setattr(save_time, "SECONDS", 0.0)
+    save(3)
+    answers.clear()
+    save(4)
+    assert seen == [[], [1], [1, 2]]
+    assert caplog.text.count("step 3 was not saved within 0 s") == 1
+    answers.set()
+    checkpoints.close(quiet=True)
 
 
 def test_a_metric_that_came_later_has_summed_nothing_and_one_that_is_gone_is_left(tmp_path):
