@@ -93,6 +93,24 @@ def test_each_row_names_its_query(tmp_path, ending):
     assert [example.query for example in data.dev["dev"].examples] == ["0", "0", "1", "1"]
 
 
+def test_a_number_is_one_query_however_a_record_holds_it(tmp_path):
+    """Whole numbers are floats in a column with gaps; a gap is no query, and a list is none."""
+    write(tmp_path, train=GRADED)
+    path = tmp_path / "dev.jsonl"
+
+    def queries(*values):
+        rows = [{"q": value, "p": f"{n}", "y": n % 2} for n, value in enumerate(values)]
+        path.write_text("\n".join(map(json.dumps, rows)))
+        data = read(tmp_path, dev="dev.jsonl", text="p", pair="")
+        return [example.query for example in data.dev["dev"].examples]
+
+    assert queries(1, "1", 1.0, " 1 ", 1.5) == ["1", "1", "1", "1", "1.5"]
+    with pytest.raises(ValueError, match="dev.jsonl:3: no query; look at custom.query"):
+        queries("a", "a", float("nan"))
+    with pytest.raises(ValueError, match="dev.jsonl:1: the query is list, neither text nor numb"):
+        queries(["a"], ["a"])
+
+
 def test_candidates_of_a_query_stay_on_one_side(tmp_path):
     rows = "".join(f"query {n // 4},passage {n},{n % 4}\n" for n in range(400))
     write(tmp_path, train=HEAD + rows)

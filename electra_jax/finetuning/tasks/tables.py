@@ -134,7 +134,7 @@ def of_record(record: dict, source: task.SplitFiles, place: str, labelled: bool)
         text(source.a) or "",
         None if source.b is None else text(source.b) or "",
         label,
-        None if query is None else str(query).strip(),
+        _query_text(query, place),
     )
 
 
@@ -344,6 +344,17 @@ def _label_text(value, place) -> RawLabel:
     if isinstance(value, int | float):
         return str(int(value)) if value == int(value) else str(value)
     raise ValueError(f"{place}: a label is {type(value).__name__}, neither text nor number")
+
+
+def _query_text(value, place) -> str | None:
+    """Returns a query as text: 1 and 1.0 both become '1', since a column with gaps holds 1.0."""
+    if isinstance(value, list | dict):
+        raise ValueError(f"{place}: the query is {type(value).__name__}, neither text nor number")
+    if value is None or isinstance(value, float) and math.isnan(value):  # a gap, as pandas has it
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).strip()
 
 
 _LONGEST_CELL = 2**31 - 1  # characters; the default of csv refuses texts of more than 131,072
