@@ -131,7 +131,8 @@ class Checkpoints:
         """Starts to save a tree with its metadata in the background and returns.
 
         The checkpoint of the step that `best` returns is kept, however old it is, until another one
-        is returned. It is called when the save before this one has ended.
+        is returned. It is called when the save before this one has ended; an OSError of it is a
+        failed save.
 
         A failed save is logged, and the next one is tried as usual; none is begun while an earlier
         one still hangs. If the weights that the run began with have the same step, they are renamed
@@ -152,7 +153,11 @@ class Checkpoints:
         self._left_out = 0
         processes.of_first(functools.partial(self._make_room, step))
         self._failure = None
-        self._best = best()
+        try:
+            self._best = best()
+        except OSError as error:  # the bucket does not answer, and what is saved must not go
+            self._note_failure(error)
+            return
 
         about = metadata.sealed(about | {"digest": checkpoint.digest(tree), "step": step})
         self.time.begins(step, tree)

@@ -122,6 +122,20 @@ def test_the_best_is_looked_for_among_all_earlier_saves_and_not_while_one_hangs(
     checkpoints.close(quiet=True)
 
 
+def test_nothing_is_saved_or_deleted_while_the_best_cannot_be_told(tmp_path, caplog):
+    """As where a bucket does not list its checkpoints; the next save is tried as usual."""
+
+    def silent():
+        raise buckets.BucketError("gs://bucket/run: no answer")
+
+    with checkpoint_series.Checkpoints(str(tmp_path), keep_last=1) as checkpoints:
+        for step, best in ((1, lambda: 1), (2, lambda: 1), (3, silent), (4, lambda: 1)):
+            checkpoints.save(step, tree(step), ABOUT | {"at": step}, best)
+            assert checkpoints.wait() == (step != 3)
+            assert metadata.steps(str(tmp_path)) == [[1], [1, 2], [1, 2], [1, 4]][step - 1]
+    assert "checkpoint not saved (BucketError: gs://bucket/run: no answer)" in caplog.text
+
+
 def test_a_metric_that_came_later_has_summed_nothing_and_one_that_is_gone_is_left(tmp_path):
     first = {"loss": jnp.ones(2), "gone": jnp.ones(2)}
     with checkpoint_series.Checkpoints(str(tmp_path), keep_last=9) as checkpoints:
