@@ -5,7 +5,7 @@ Metrics come in as dictionaries, one per step, and leave as JSON lines, TensorBo
 PNG.
 
     writers, services, live_line, live_picture      take the metrics of a run while it trains
-    baselines, alarms, means                        judge them
+    baselines, alarms, means, best_checkpoint       judge them
     run_page, run_cost, closing                     the report of a run, and its last lines
     compared_run, comparison, comparison_page       runs side by side, for the command `compare`
     evaluation_table, text_units                    the table of `evaluate`
