@@ -21,7 +21,6 @@ _AT_THE_LINE = (
     "(networks first come down to that line; with configs/tiny.py a generator leaves it within"
     " 1 M tokens, with configs/tiny_paper.py after 4 M: more steps may be all it needs)"
 )
-_STEP = "--step", "--config.encoder.step"  # of show and convert, of finetune
 _TASK = "(RTE is downloaded; --config.data.dir=glue reads official files from a folder)"
 
 
@@ -54,8 +53,12 @@ def text(
         lines.append(f"report     {(here / 'report.html').as_uri()}")
     if best is not None:
         lines.append(f"best       {best}")
-    is_older = best is not None and best.step < best.newest_step
-    step, encoder = (f" {flag}={best.step}" if is_older else "" for flag in _STEP)
+    step = encoder = ""
+    if best is not None and best.step < best.newest_step:
+        step = f" --step={best.step}"
+        # Not encoder.step, of which 0 is the newest.
+        place = shlex.quote(f"{workdir}/checkpoints/{best.step}")
+        encoder = f" --config.encoder.from={place}"
     run, out = f"--workdir={shlex.quote(workdir)}", shlex.quote(f"exports/{here.name}")
     lines += [
         f"look       {program.command('show')} {run}{step}",

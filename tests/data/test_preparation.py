@@ -11,7 +11,6 @@ import os
 import pathlib
 import random
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -370,27 +369,6 @@ def test_too_little_text_is_refused_in_one_line(tmp_path, vocab, content, docume
     assert f"{tmp_path}/*.txt" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("similarity", "message"),
-    [
-        (1.0, "2.txt: 2 of 3 documents are dropped as duplicates, .*, or set data.deduplicate=F"),
-        (0.6, "2.txt: 3 of 3 documents are .* set a data.duplicate_similarity above 0.6, or data"),
-    ],
-)
-def test_a_source_of_duplicates_is_refused_as_one(tmp_path, vocab, similarity, message):
-    """Its second text is nearly that of the first source, and its others are equal to it."""
-    text = "the cat sees a dog and a dog follows the cat and the old house home"
-    (tmp_path / "1.txt").write_text(f"a river\n\n{text}\n")
-    (tmp_path / "2.txt").write_text("\n\n".join([text, f"{text} .", text]))
-    settings = settings_for(
-        tmp_path, vocab, source=f"text:{tmp_path}/1.txt; text:{tmp_path}/2.txt",
-        deduplicate=True, duplicate_similarity=similarity,
-    )  # fmt: skip
-    with pytest.raises(ValueError, match=message) as error:
-        prepare(settings, tmp_path / "data")
-    assert "\n" not in str(error.value)
-
-
 def test_a_broken_file_is_named_though_the_vocabulary_is_already_in_training(tmp_path):
     """SentencePiece has taken the lines of a.txt when b.txt.gz turns out to be cut off."""
     (tmp_path / "a.txt").write_text("the cat sees a dog\n\n" * 20)
@@ -504,44 +482,6 @@ def test_duplicates_are_dropped_and_the_first_stays(tmp_path, vocab):
     assert sorted(both[0]) == ["a dog", "the cat"]
     assert sorted(both[1]) == ["a house", "a river"]
     assert opened.manifest.duplicates_dropped == 3
-
-
-def test_near_copies_are_dropped_where_it_is_asked_for(tmp_path, vocab):
-    """Of ten sentences one is other, in another case and in another source; one text is new."""
-    pairs = [" ".join(words) for words in itertools.product(PIECES[:14], PIECES[:14])]
-    text = [f"the {pair} then home" for pair in pairs[:40]]
-    (tmp_path / "1.txt").write_text("\n".join(text) + "\n\na dog\n")
-    near, new = [*text[:20], "a river", *text[21:]], [f"a {pair}" for pair in pairs[50:90]]
-    texts = "\n".join(near).upper(), "\n".join(new), "a cat"
-    (tmp_path / "2.txt").write_text("\n\n".join(texts) + "\n")
-    source = f"text:{tmp_path}/1.txt; text:{tmp_path}/2.txt"
-    settings = settings_for(tmp_path, vocab, source=source, deduplicate=True)
-
-    def documents(similarity):
-        asked = dataclasses.replace(settings, duplicate_similarity=similarity)
-        manifest = prepare(asked, tmp_path / "data").manifest
-        return [found.counts["documents"] for found in manifest.sources], manifest
-
-    assert documents(1.0)[0] == [2, 3]
-    found, manifest = documents(0.8)
-    assert found == [2, 2] and manifest.duplicates_dropped == 1
-
-
-def test_near_copies_of_many_units_are_found_with_few_open_files(tmp_path, vocab):
-    """The sketches of each unit are a file, and those of one unit are an empty array."""
-    for number in range(60):
-        (tmp_path / f"{number:02}.txt").write_text("the cat sees a dog\n" * (number != 30))
-    settings = settings_for(
-        tmp_path, vocab, documents="files", deduplicate=True, duplicate_similarity=0.8
-    )
-    (tmp_path / "99.txt").write_text("a river follows the house\n")
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 40, hard))
-    try:
-        assert prepare(settings, tmp_path / "data").manifest.duplicates_dropped == 58
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_sources_get_their_weights(tmp_path, vocab):

@@ -30,8 +30,8 @@ def test_its_commands_take_the_best_checkpoint_where_an_older_one_is_kept():
     assert said[3:] == [
         "best       step 500, whose loss is 31.25 (33 at step 900)",
         "look       python -m electra_jax.show --workdir=runs/a --step=500",
-        "fine-tune  python -m electra_jax.finetune --workdir=runs/a --config.encoder.step=500"
-        " --config.tasks=rte",
+        "fine-tune  python -m electra_jax.finetune --workdir=runs/a"
+        " --config.encoder.from=runs/a/checkpoints/500 --config.tasks=rte",
         "           (RTE is downloaded; --config.data.dir=glue reads official files from a folder)",
         "export     python -m electra_jax.convert --workdir=runs/a --step=500 --to=hugging_face"
         " --out=exports/a",

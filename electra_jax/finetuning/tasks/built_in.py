@@ -10,7 +10,7 @@ google-research/electra; main metrics are from section 3.1 of the paper.
 
 import dataclasses
 
-from electra_jax.finetuning.tasks.task import METRICS, SplitFiles, Task
+from electra_jax.finetuning.tasks.task import METRICS, REGRESSION_METRICS, SplitFiles, Task
 
 
 def named(name: str) -> Task:
@@ -172,7 +172,7 @@ _ALL = (
         _tables(*_PAIR, "score", id="index"),
         _PAIR,
         kind="regression",
-        metrics=METRICS["regression"][:3],
+        metrics=REGRESSION_METRICS,
         label_range=(0.0, 5.0),
         both_orders=True,
         epochs=10,

@@ -44,7 +44,7 @@ DEFAULTS = {
 }
 _METRICS = {  # the metrics that are computed if the configuration names none
     "classification": ("accuracy", "macro_f1"),  # the others suit two classes, or few
-    "regression": task_lib.METRICS["regression"][:3],
+    "regression": task_lib.REGRESSION_METRICS,
     "multi_label": task_lib.METRICS["multi_label"][:2],
     "tagging": task_lib.METRICS["tagging"][:2],
     "span": task_lib.METRICS["span"][:2],
