@@ -14,11 +14,10 @@ from collections.abc import Mapping
 
 KINDS = ("classification", "regression", "multi_label", "tagging", "span")
 RANKING_METRICS = ("ndcg_at_10", "mrr_at_10", "map")  # within the candidates of each query
+CLASSIFICATION_METRICS = ("accuracy", "f1", "macro_f1", "micro_f1", "relation_f1", "mcc")
 REGRESSION_METRICS = ("spearman", "pearson", "mse")
 METRICS = {  # the metrics that fit each kind
-    "classification": (
-        "accuracy", "f1", "macro_f1", "micro_f1", "relation_f1", "mcc", *RANKING_METRICS,
-    ),
+    "classification": (*CLASSIFICATION_METRICS, *RANKING_METRICS),
     "regression": (*REGRESSION_METRICS, *RANKING_METRICS),
     "multi_label": ("micro_f1", "macro_f1", "accuracy"),
     "tagging": ("entity_f1", "token_accuracy", "entity_precision", "entity_recall"),
