@@ -112,7 +112,9 @@ def model() -> ml_collections.ConfigDict:
     # what the networks share: 'embeddings' | 'none' | 'gdes' (the discriminator learns a difference
     # from the generator's tables, DeBERTaV3) | 'all' (networks of one shape; section 3.2)
     c.sharing = "embeddings"
-    c.discriminator_head = "token"  # | 'cls_context': [CLS] is added to every token, DeBERTaV3
+    # | 'cls_context': [CLS] is added to every token, DeBERTaV3 | 'own_layer': of attention, beside
+    # the encoder's last layer, which multi_word_selection trains (TEAMS)
+    c.discriminator_head = "token"
     c.dropout = 0.1  # of embeddings, attention output, feed-forward output
     c.attention_dropout = 0.1  # of attention probabilities
     c.dropout_bits = 8  # random bits per decision: 8 (a rate of 0.1 becomes 26/256) or 32
@@ -162,6 +164,8 @@ def objective() -> ml_collections.ConfigDict:
     c.gen_weight = 1.0  # of the generator's masked-language-model loss
     c.disc_weight = 50.0  # of the discriminator's loss; lambda in the paper
     c.mlm_weight = 1.0  # of the main network's loss, if it predicts tokens
+    c.selection_weight = 2.0  # of the loss of multi_word_selection: to find the original token ...
+    c.selection_size = 5  # ... among so many at each slot
     return c
 
 

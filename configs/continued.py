@@ -32,6 +32,8 @@ def get_config(weights=""):
     config.data.update(found.data)  # the vocabulary, and its case
 
     config.model.update(found.model)
+    if found.model["discriminator_head"] == "own_layer":
+        config.objective.name = "multi_word_selection"
     if found.roles.get("generator") != "predicts":
         # The lowest third of the layers begins as the generator, so that this has a third of the
         # size, as in the paper. A narrower one would begin fresh.

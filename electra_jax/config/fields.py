@@ -21,6 +21,7 @@ OBJECTIVES = (
     "replaced_token_detection",
     "decoupled_detection",
     "masked_token_detection",
+    "multi_word_selection",
     "adversarial_generator",
     "frozen_generator",
     "uniform_generator",
@@ -98,7 +99,7 @@ class Model:
     discriminator: Network
     generator: Network
     sharing: str = one_of("embeddings", "none", "gdes", "all", untouched=("embeddings",))
-    discriminator_head: str = one_of("token", "cls_context", untouched=("token",))
+    discriminator_head: str = one_of("token", "cls_context", "own_layer", untouched=("token",))
     dropout: float = between(0, 0.9)
     attention_dropout: float = between(0, 0.9)
     dropout_bits: int = one_of(8, 32)
@@ -136,6 +137,8 @@ class Objective:
     gen_weight: float = between(0, 1e6, untouched=(1.0,))
     disc_weight: float = between(0, 1e6, untouched=(50.0, 5.0))  # 5 at the size tiny
     mlm_weight: float = between(0, 1e6, untouched=(1.0,))
+    selection_weight: float = between(0, 1e6, untouched=(2.0,))
+    selection_size: int = between(2, 64, untouched=(5,))
 
 
 @_section

@@ -15,6 +15,7 @@ _CHOOSING = ("mask_rate", "first_mask_rate", "mask_unit", "span_words")
 _MASKING = (*_CHOOSING, "mask_token_rate", "random_token_rate")
 _SAMPLING = ("temperature", "first_temperature", "temperature_decay", "disallow_correct")
 _DETECTION = (*_MASKING, *_SAMPLING, "gen_weight", "disc_weight")
+_SELECTION = ("selection_weight", "selection_size")
 _PREDICTION = (*_MASKING, *_SAMPLING, "gen_weight", "mlm_weight")
 
 
@@ -36,6 +37,7 @@ READS = {
     "replaced_token_detection": _reads(_DETECTION, *_BOTH, _HEAD),
     "decoupled_detection": _reads(_DETECTION, *_BOTH, _HEAD),
     "masked_token_detection": _reads(_DETECTION, *_BOTH, _HEAD),
+    "multi_word_selection": _reads((*_DETECTION, *_SELECTION), *_BOTH, _HEAD),
     "adversarial_generator": _reads(_DETECTION, *_BOTH, _HEAD),
     "frozen_generator": _reads((*_MASKING, *_SAMPLING, "disc_weight"), *_GENERATOR, _HEAD),
     "uniform_generator": _reads((*_CHOOSING, "disc_weight"), _HEAD),

@@ -4,7 +4,7 @@
 from electra_jax.config import compiler_options
 from electra_jax.config.fields import SERVICES, Config, declared
 from electra_jax.config.parsing import ConfigError, nearest
-from electra_jax.config.reads import WITHOUT_GENERATOR, evaluated
+from electra_jax.config.reads import READS, WITHOUT_GENERATOR, evaluated
 
 # objective -> the values of `model.sharing` that it supports. All others support every value, or
 # have no generator and do not read it.
@@ -15,6 +15,8 @@ _SHARING = {
     "replace_mlm": ("embeddings", "none"),
     "all_tokens_mlm": ("embeddings", "none"),
 }
+
+_SELECTS = ("multi_word_selection",)  # objectives with a head beside that of the discriminator
 
 
 def check(c: Config) -> None:
@@ -74,6 +76,14 @@ def _check_objective(c: Config) -> None:
         raise ConfigError(
             f"objective.first_temperature={o.first_temperature} is colder than {least:g}, the"
             " least of objective.temperature; take 0 for one temperature from the start"
+        )
+
+    reads_head = "model.discriminator_head" in READS[o.name]
+    if c.model.discriminator_head == "own_layer" and reads_head and o.name not in _SELECTS:
+        raise ConfigError(
+            "model.discriminator_head='own_layer' leaves the encoder's last layer untrained with"
+            f" objective.name={o.name!r}; try 'token' or 'cls_context', or"
+            f" objective.name={_SELECTS[0]!r}, which trains it"
         )
 
     alone = o.name in WITHOUT_GENERATOR  # `sharing` is not read then, which is a warning only

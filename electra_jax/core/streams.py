@@ -25,6 +25,7 @@ STREAMS = (
     "init",
     "mask",
     "sample",
+    "offer",
     "generator_dropout",
     "discriminator_dropout",
     "show",
@@ -38,6 +39,7 @@ STREAMS = (
     "discriminator",
     "baseline",
     "copy_gate",
+    "selection",
     # fine-tuning
     "head",
     "tuning_dropout",
@@ -58,6 +60,7 @@ class Keys:
 
     mask_B: jax.Array  # chooses the slots, and which of them become [MASK]
     sample_B: jax.Array  # samples the replaced tokens
+    offer_B: jax.Array  # samples the tokens among which the original is to be found
     generator_B: jax.Array | None = None  # dropout of the generator
     discriminator_B: jax.Array | None = None
 
@@ -71,6 +74,7 @@ def keys(key: jax.Array, step: jax.Array | int, row_B: jax.Array, *, dropout: bo
     return Keys(
         mask_B=rows("mask"),
         sample_B=rows("sample"),
+        offer_B=rows("offer"),
         generator_B=rows("generator_dropout") if dropout else None,
         discriminator_B=rows("discriminator_dropout") if dropout else None,
     )

@@ -75,6 +75,8 @@ def detection(config: networks.NetworksConfig, length: int) -> Flops:
     """Returns the operations of a row of `length` tokens in the discriminator alone."""
     width = config.discriminator.width
     head = length * (2 * width**2 + 2 * width)
+    if config.discriminator_head == "own_layer":
+        head += _tower(dataclasses.replace(config.discriminator, layers=1), width, length)
     return Flops(_tower(config.discriminator, config.embedding_size, length) + head)
 
 
@@ -82,6 +84,12 @@ def prediction(config: networks.NetworksConfig, length: int, places: int) -> Flo
     """Returns the operations of a row in a main network that predicts tokens at `places` slots."""
     tower = _tower(config.discriminator, config.embedding_size, length)
     return Flops(tower + _head(config, config.discriminator.width, places))
+
+
+def selection(config: networks.NetworksConfig, slots: int, offered: int) -> float:
+    """Returns the operations of finding the original among `offered` tokens at each slot."""
+    size = config.embedding_size
+    return slots * (2 * config.discriminator.width * size + 2 * offered * size)
 
 
 def with_generator(flops: Flops, config: networks.NetworksConfig, length: int, slots: int) -> Flops:

@@ -12,6 +12,7 @@ of a checkpoint.
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -187,16 +188,18 @@ PLACES = {"post": post_norm, "pre": pre_norm}
 class Encoder(nn.Module):
     """Hidden states [B, L, D] -> [B, L, D]. Dropout is applied only if keys are given.
 
-    Rotary positions restart with each document.
+    Rotary positions restart with each document. With `forks` the result is a pair: the hidden
+    states, and those that the last layer reads.
     """
 
     config: EncoderConfig
     placement: placing.Placement = placing.ONE_DEVICE
+    forks: bool = False
 
     @nn.compact
     def __call__(
         self, hidden_BLD: jax.Array, documents_BL: jax.Array, keys_B: jax.Array | None
-    ) -> jax.Array:
+    ) -> Any:
         c = self.config
         stacked = {
             "attention": self.param("attention", self._init_attention),
@@ -208,7 +211,7 @@ class Encoder(nn.Module):
 
         if self.is_initializing():
             # Parameters are created with one made-up row, whose length fused attention refuses.
-            return hidden_BLD
+            return (hidden_BLD, hidden_BLD) if self.forks else hidden_BLD
 
         layer = _layer(c, self.placement, documents_BL)
 
@@ -226,17 +229,25 @@ class Encoder(nn.Module):
             remat=c.remat,
         )
 
-        inputs = keys, weights, is_global
+        inputs, count = (keys, weights, is_global), c.layers
         if c.frozen_layers:
             # Run separately, so that none of their activations are kept for the backward pass.
             frozen, inputs = layer_stack.cut(inputs, c.frozen_layers)
             hidden_BLD = run(*lax.stop_gradient((hidden_BLD, frozen)), count=c.frozen_layers)
-        hidden_BLD = run(hidden_BLD, inputs, count=c.layers - c.frozen_layers)
+            count -= c.frozen_layers
+
+        below_last_BLD = hidden_BLD
+        if self.forks:
+            lower, inputs = layer_stack.cut(inputs, count - 1)
+            below_last_BLD = hidden_BLD = run(hidden_BLD, lower, count=count - 1)
+            count = 1
+        hidden_BLD = run(hidden_BLD, inputs, count=count)
 
         if c.norm_place == "pre":
             hidden_BLD = norm(last_norm, hidden_BLD)
-        # The last norm belongs to the top layer.
-        return lax.stop_gradient(hidden_BLD) if c.frozen_layers == c.layers else hidden_BLD
+        if c.frozen_layers == c.layers:  # the last norm belongs to the top layer
+            hidden_BLD = lax.stop_gradient(hidden_BLD)
+        return (hidden_BLD, below_last_BLD) if self.forks else hidden_BLD
 
     def _init_attention(self, key):
         begun = attention.init(key, heads=self.config.heads, **self._shape())
@@ -261,19 +272,20 @@ def encode(
     embedded_BLE: jax.Array,
     documents_BL: jax.Array,
     keys_B: jax.Array | None,
-) -> jax.Array:
+    forks: bool = False,
+) -> Any:
     """Embedded rows [B, L, E] -> hidden states [B, L, D]: projection and encoder of any network.
 
     `module` is the network's module, which calls this function; it has a `config` and a
     `placement`. Its parameters `projection` (only if E differs from the width) and `encoder` are
-    created and used here.
+    created and used here. `forks` is that of `Encoder`.
     """
     config = module.config
     size, hidden_BLD = embedded_BLE.shape[-1], embedded_BLE
     if config.width != size:
         projection = module.param("projection", layers.init_glorot, size, config.width)
         hidden_BLD = config.dense(projection, hidden_BLD)
-    run = Encoder(config, module.placement, name="encoder", parent=module)
+    run = Encoder(config, module.placement, forks, name="encoder", parent=module)
     return run(hidden_BLD, documents_BL, keys_B)
 
 

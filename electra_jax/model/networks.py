@@ -9,7 +9,7 @@ The tree of parameters, which is also that of a checkpoint (docs/parameters.md):
     embeddings/{token, position?, type, norm}
     generator/{projection?, encoder/{attention, feed_forward, norm?}, head/{dense, norm, bias}}
     discriminator/{projection?, encoder/{attention, feed_forward, norm?}, head/{norm?, dense,
-                   output}}
+                   output}, detection/{attention, feed_forward, norm?}?, selection/{dense, norm}?}
 
 `sharing` says what the networks share (section 3.2 of the paper, and DeBERTaV3, arXiv:2111.09543):
 
@@ -37,12 +37,14 @@ from electra_jax.model import (
     encoder,
     generator,
     layers,
+    selection,
     two_towers,
 )
 
 VOCABULARY_MULTIPLE = 128  # the vocabulary is padded to a multiple of it
 _TRUNK_PARTS = ("projection", "encoder")
-_NETWORK_PARTS = (*_TRUNK_PARTS, "left", "right", "head")  # two towers have no trunk
+# Two towers have no trunk; `detection` is the layer of a head of its own.
+_NETWORK_PARTS = (*_TRUNK_PARTS, "left", "right", "detection", "head")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +58,7 @@ class NetworksConfig:
     discriminator: encoder.EncoderConfig
     dtype: str  # of the computation; parameters are float32
     sharing: str  # what generator and discriminator share: 'embeddings', 'none', 'all', 'gdes'
-    discriminator_head: str  # 'token', 'cls_context'
+    discriminator_head: str  # 'token', 'cls_context', 'own_layer'
 
     @property
     def padded_vocab_size(self) -> int:
@@ -146,6 +148,25 @@ def discriminator_outputs(
     """Returns the discriminator's hidden states [B, L, D] and its logits [B, L]."""
     module = discriminator_module(config)
     return _apply(config, params, "discriminator", module, placement, batch, keys_B)
+
+
+def selection_scores(
+    config: NetworksConfig,
+    params: dict,
+    hidden_BND: jax.Array,
+    offered_BNO: jax.Array,
+    placement: placing.Placement = placing.ONE_DEVICE,
+) -> jax.Array:
+    """Returns the discriminator's score of each token that a slot is offered, float32 [B, N, O].
+
+    `hidden_BND` are its hidden states at the slots; the tokens' vectors are those that it reads.
+    """
+    table_VE = main_embeddings(config, params)["token"]
+    return placement.rowwise(
+        functools.partial(selection.scores, config=config.discriminator),
+        (hidden_BND, offered_BNO),
+        shared=(params["discriminator"]["selection"], table_VE),
+    )
 
 
 def hidden(
@@ -268,6 +289,11 @@ def init_towers(config: NetworksConfig, key: jax.Array) -> dict:
     return towers_module(config).init(key, *_one_embedded(config), None)["params"]
 
 
+def init_selection(config: NetworksConfig, key: jax.Array) -> dict:
+    """Returns the head that finds the original among a few tokens: `discriminator/selection`."""
+    return selection.init(key, config.discriminator, config.embedding_size)
+
+
 def init_gate(config: NetworksConfig, key: jax.Array) -> dict:
     """Returns a layer that makes one number of each vector: kernel [E, 1] and bias [1]."""
     return layers.init_glorot(key, config.embedding_size, 1)
@@ -289,8 +315,7 @@ def generator_module(config: NetworksConfig) -> generator.Generator:
 
 def discriminator_module(config: NetworksConfig) -> discriminator.Discriminator:
     """Returns the module from embedded rows to the discriminator's hidden states and logits."""
-    cls_context = config.discriminator_head == "cls_context"
-    return discriminator.Discriminator(config.discriminator, cls_context)
+    return discriminator.Discriminator(config.discriminator, config.discriminator_head)
 
 
 def predictor_module(config: NetworksConfig) -> generator.Generator:
@@ -334,7 +359,8 @@ def _apply(config, params, name, module, placement, batch, keys_B, *inputs):
 def _split_trunk(network):
     """Returns (the part of a network that `all` shares, its head)."""
     projection = {"projection": network["projection"]} if "projection" in network else {}
-    return network["encoder"] | projection, {"head": network["head"]}
+    own = {part: network[part] for part in ("detection", "head") if part in network}
+    return network["encoder"] | projection, own
 
 
 def _embeddings(config):

@@ -59,6 +59,19 @@ def discriminator_sums(
     )
 
 
+def selection_sums(losses_BN: jax.Array, scores_BNO: jax.Array, used_BN: jax.Array) -> metrics.Sums:
+    """selection_*: a discriminator that finds the original, the first of O tokens, at its slots."""
+    hits_BN = scores_BNO[..., 0] > scores_BNO[..., 1:].max(-1)  # a tie is no hit
+    chance = 1 / scores_BNO.shape[-1]
+    return lax.stop_gradient(
+        {
+            "selection_loss": metrics.pair(losses_BN, used_BN),
+            "selection_accuracy": metrics.pair(hits_BN, used_BN),
+            "selection_chance": metrics.pair(jnp.full_like(losses_BN, chance), used_BN),
+        }
+    )
+
+
 def predictor_sums(
     losses_BN: jax.Array, hits_BN: jax.Array, used_BN: jax.Array, masked_BN: jax.Array
 ) -> metrics.Sums:

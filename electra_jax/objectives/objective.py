@@ -68,6 +68,7 @@ class Corrupted:
     gen_hits_BN: ArrayOrNone = None  # bool: the original scored highest
     gen_entropies_BN: ArrayOrNone = None  # float32, of p_G, in nats
     vectors_BNE: ArrayOrNone = None  # the generator's output at each slot
+    offered_BNO: ArrayOrNone = None  # ids among which the original, the first, is to be found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +98,8 @@ class Objective(abc.ABC):
     gen_weight: float
     disc_weight: float
     mlm_weight: float
+    selection_weight: float
+    selection_size: int
     placement: placing.Placement = placing.ONE_DEVICE
 
     terms: ClassVar[tuple[str, ...]] = ()  # names of the losses that are summed
@@ -156,7 +159,12 @@ class Objective(abc.ABC):
     @property
     def term_weights(self) -> dict[str, float]:
         """The factor of each term in the total loss."""
-        return {"gen": self.gen_weight, "disc": self.disc_weight, "mlm": self.mlm_weight}
+        return {
+            "gen": self.gen_weight,
+            "disc": self.disc_weight,
+            "mlm": self.mlm_weight,
+            "selection": self.selection_weight,
+        }
 
     def total(self, means: Mapping[str, Any]) -> Any:
         """The sum of the terms that are given, each times its factor."""

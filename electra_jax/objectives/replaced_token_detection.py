@@ -79,6 +79,7 @@ class WithGenerator(Objective):
             gen_hits_BN=predicted.hits_BN,
             gen_entropies_BN=predicted.entropies_BN,
             vectors_BNE=vectors_BNE,
+            offered_BNO=predicted.offered_BNO,
         )
 
 

@@ -8,7 +8,9 @@ a second one picks an id inside the block, both by inverting a cumulative sum. A
     WithGenerator.generate -> Objective.predict_and_sample -> vocabulary_softmax.predict_and_sample,
     which has the mass of each block -> from_blocks -> ids
 
-    G  blocks      I  ids of a block
+Several ids for one slot, none twice, come from `distinct_from_blocks`.
+
+    G  blocks      I  ids of a block      O  ids that are offered at a slot
 """
 
 from collections.abc import Callable
@@ -17,6 +19,7 @@ import jax
 from jax import numpy as jnp
 
 BLOCK = 128  # ids in a block; the vocabulary is padded to a multiple of it
+LEAST = 1e-30  # share of the largest mass that what may be drawn keeps, however unlikely it is
 
 
 def from_weights(
@@ -43,6 +46,55 @@ def from_blocks(
 
     block_BN = _invert(mass_BNG, uniforms_BN2[..., 0])
     return block_BN * BLOCK + _invert(mass_of(block_BN), uniforms_BN2[..., 1])
+
+
+def distinct_from_blocks(
+    keys_B: jax.Array,
+    mass_BNG: jax.Array,
+    mass_of: Callable[[jax.Array, jax.Array], jax.Array],
+    first_BN: jax.Array,
+    *,
+    more: int,
+) -> jax.Array:
+    """Draws ids without replacement: `more` for each slot besides one that is given.
+
+    Each is drawn in proportion to the masses of those that are left. The ids with the largest
+    scores after Gumbel noise are distributed in the same way.
+
+    Args:
+      mass_BNG: as in `from_blocks`; no block that has an id to draw is without mass.
+      mass_of: maps the drawn block_BN and the ids that are taken, int32 [B, N, O] with -1 for none,
+        to the masses [B, N, 128] inside these blocks, on any scale and 0 for ids that are taken.
+      first_BN: the id that is given.
+
+    Returns:
+      int32 [B, N, 1 + more]: the given id, and the others in the order in which they were drawn.
+    """
+    n = mass_BNG.shape[1]
+    uniforms_BON2 = jax.vmap(lambda key: jax.random.uniform(key, (more, n, 2)))(keys_B)
+
+    def take(id_BN, inside_BNI, mass_BNG):
+        """The masses of the blocks when this id is gone; `inside_BNI` are those with it."""
+        is_it_BNI = jnp.arange(BLOCK) == (id_BN % BLOCK)[..., None]
+        left_BN = jnp.where(is_it_BNI, 0, inside_BNI).sum(-1)
+        share_BN = jnp.maximum(left_BN / jnp.maximum(inside_BNI.sum(-1), LEAST), LEAST)
+        is_its_BNG = jnp.arange(mass_BNG.shape[-1]) == (id_BN // BLOCK)[..., None]
+        return mass_BNG * jnp.where(is_its_BNG, share_BN[..., None], 1)
+
+    def draw(carry, step):
+        mass_BNG, taken_BNO = carry
+        place, uniforms_BN2 = step
+        block_BN = _invert(mass_BNG, uniforms_BN2[..., 0])
+        inside_BNI = mass_of(block_BN, taken_BNO)
+        id_BN = block_BN * BLOCK + _invert(inside_BNI, uniforms_BN2[..., 1])
+        return (take(id_BN, inside_BNI, mass_BNG), taken_BNO.at[..., place].set(id_BN)), None
+
+    none_BNO = jnp.full((*first_BN.shape, 1 + more), -1, jnp.int32)
+    mass_BNG = take(first_BN, mass_of(first_BN // BLOCK, none_BNO), mass_BNG)
+    begun = mass_BNG, none_BNO.at[..., 0].set(first_BN)
+    steps = 1 + jnp.arange(more), jnp.moveaxis(uniforms_BON2, 1, 0)
+    (_, taken_BNO), _ = jax.lax.scan(draw, begun, steps)
+    return taken_BNO
 
 
 def _invert(mass: jax.Array, uniform: jax.Array) -> jax.Array:

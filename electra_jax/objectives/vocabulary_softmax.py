@@ -9,6 +9,7 @@ in memory, neither forward nor backward. Source: equations 1 and 2 of the paper,
 
     S  slots of all rows      P  ids of a piece      K  pieces
     G  blocks                 I  ids of a block
+    O  ids that are offered at a slot
 
 Samples come from q, the softmax of score / temperature over the ids that may be sampled: without
 the forbidden ones and, with `disallow_correct`, without the slot's original. `_SampleDistribution`
@@ -41,6 +42,7 @@ class SlotPredictions:
     hits_BN: jax.Array  # bool: the original scores higher than every other token
     sampled_BN: jax.Array  # int32, sampled from p_G at a temperature, never a forbidden id
     entropies_BN: jax.Array  # of p_G, in nats, float32
+    offered_BNO: jax.Array | None = None  # int32, the original and others that are likely
 
 
 def predict_and_sample(
@@ -67,29 +69,51 @@ def predict_and_sample(
       products: 'cpu' on CPUs, as in `EncoderConfig`; the result is the same.
       piece: about how many ids are scored at once; None is that of `PIECES`.
     """
-    b, n, e = vectors_BNE.shape
-    vectors_SE, originals_S = vectors_BNE.reshape(b * n, e), originals_BN.reshape(b * n)
-    bias_V = _without_padding(bias_V, size)
-    q = _sample_distribution(bias_V, originals_S, forbidden_ids, disallow_correct, temperature)
+    bias_V, static = _without_padding(bias_V, size), _Static(products, piece)
+    q = _sample_distribution(
+        bias_V, originals_BN.reshape(-1), forbidden_ids, disallow_correct, temperature
+    )
+    return _predict_and_sample(static, vectors_BNE, table_VE, bias_V, originals_BN, q, keys_B)[0]
 
-    losses_S, hits_S, entropies_S, mass_SG = _scan_vocabulary(
-        _Static(products, piece), vectors_SE, table_VE, bias_V, originals_S, q
+
+def predict_sample_and_offer(
+    table_VE: jax.Array,
+    bias_V: jax.Array,
+    temperature: jax.Array,
+    vectors_BNE: jax.Array,
+    originals_BN: jax.Array,
+    keys_B: jax.Array,
+    offer_keys_B: jax.Array,
+    *,
+    size: int,
+    forbidden_ids: tuple[int, ...],
+    offered: int,
+    disallow_correct: bool = False,
+    products: str = "default",
+    piece: int | None = None,
+) -> SlotPredictions:
+    """`predict_and_sample`, and `offered` different ids for each slot, the original first.
+
+    The others are drawn from q without replacement and independently of the sample, which may be
+    one of them.
+    """
+    bias_V, static = _without_padding(bias_V, size), _Static(products, piece)
+    q = _sample_distribution(
+        bias_V, originals_BN.reshape(-1), forbidden_ids, disallow_correct, temperature
+    )
+    predicted, mass_BNG, mass_of = _predict_and_sample(
+        static, vectors_BNE, table_VE, bias_V, originals_BN, q, keys_B
     )
 
-    fixed_SE, table_VE, bias_V = lax.stop_gradient((vectors_SE, table_VE, bias_V))
+    # Where one id has nearly all of the mass, the others must not vanish beside it.
+    drawable_V = ~q.forbidden_V & (jnp.arange(len(bias_V)) < size)
+    drawable_G = drawable_V.reshape(-1, sampling.BLOCK).any(-1)
+    mass_BNG = jnp.maximum(mass_BNG / mass_BNG.max(-1, keepdims=True), sampling.LEAST) * drawable_G
 
-    def mass_of(block_BN):
-        block_S = block_BN.reshape(-1)
-        mass_SI = _masses_of_blocks(fixed_SE, table_VE, bias_V, block_S, q)
-        return mass_SI.reshape(b, n, sampling.BLOCK)
-
-    # One uniform number picks a block by the masses above; the scores of this block are computed
-    # again, and a second number picks the id.
-    sampled_BN = sampling.from_blocks(keys_B, mass_SG.reshape(b, n, -1), mass_of)
-    losses_BN, hits_BN, entropies_BN = (
-        x_S.reshape(b, n) for x_S in (losses_S, hits_S, entropies_S)
+    offered_BNO = sampling.distinct_from_blocks(
+        offer_keys_B, mass_BNG, mass_of, originals_BN, more=offered - 1
     )
-    return SlotPredictions(losses_BN, hits_BN, sampled_BN, entropies_BN)
+    return dataclasses.replace(predicted, offered_BNO=offered_BNO)
 
 
 def score(
@@ -147,6 +171,38 @@ def score_sampled(
         _Static(products, piece, of_q=True), vectors_SE, table_VE, bias_V, sampled_S, q
     )
     return losses_S.reshape(b, n)
+
+
+def _predict_and_sample(static, vectors_BNE, table_VE, bias_V, originals_BN, q, keys_B):
+    """Returns (predictions, the mass of each block [B, N, G], a function of masses inside blocks).
+
+    The function takes block_BN, and ids that are taken [B, N, O] if there are any, as
+    `sampling.distinct_from_blocks` says.
+    """
+    b, n, e = vectors_BNE.shape
+    vectors_SE, originals_S = vectors_BNE.reshape(b * n, e), originals_BN.reshape(b * n)
+    losses_S, hits_S, entropies_S, mass_SG = _scan_vocabulary(
+        static, vectors_SE, table_VE, bias_V, originals_S, q
+    )
+
+    fixed_SE, table_VE, bias_V = lax.stop_gradient((vectors_SE, table_VE, bias_V))
+
+    def mass_of(block_BN, taken_BNO=None):
+        excluded_SO = q.excluded_S[:, None]
+        if taken_BNO is not None:
+            excluded_SO = jnp.concatenate([excluded_SO, taken_BNO.reshape(b * n, -1)], axis=1)
+        block_S = block_BN.reshape(-1)
+        mass_SI = _masses_of_blocks(fixed_SE, table_VE, bias_V, block_S, q, excluded_SO)
+        return mass_SI.reshape(b, n, sampling.BLOCK)
+
+    # One uniform number picks a block by the masses above; the scores of this block are computed
+    # again, and a second number picks the id.
+    mass_BNG = mass_SG.reshape(b, n, -1)
+    sampled_BN = sampling.from_blocks(keys_B, mass_BNG, mass_of)
+    losses_BN, hits_BN, entropies_BN = (
+        x_S.reshape(b, n) for x_S in (losses_S, hits_S, entropies_S)
+    )
+    return SlotPredictions(losses_BN, hits_BN, sampled_BN, entropies_BN), mass_BNG, mass_of
 
 
 class _SampleDistribution(NamedTuple):
@@ -351,8 +407,11 @@ def _cut(piece, table_VE, bias_V, forbidden_V=None):
     return *pieces, jnp.pad(forbidden_V, (0, more)).reshape(count, length)
 
 
-def _masses_of_blocks(vectors_SE, table_VE, bias_V, block_S, q):
-    """exp((score - highest) / temperature) of the ids of one block per slot: [S, 128]."""
+def _masses_of_blocks(vectors_SE, table_VE, bias_V, block_S, q, excluded_SO):
+    """exp((score - highest) / temperature) of the ids of one block per slot: [S, 128].
+
+    Forbidden ids have none, nor have those that are excluded at their slot.
+    """
     # Blocks along an axis of their own, in the dtype of the product: a TPU gathers them so, and
     # takes slices that may begin anywhere one by one.
     table_GIE = table_VE.astype(vectors_SE.dtype).reshape(-1, sampling.BLOCK, table_VE.shape[1])
@@ -360,14 +419,14 @@ def _masses_of_blocks(vectors_SE, table_VE, bias_V, block_S, q):
     forbidden_GI = q.forbidden_V.reshape(-1, sampling.BLOCK)
 
     def one(inputs):
-        vector_E, block, excluded = inputs
+        vector_E, block, excluded_O = inputs
         ids_I = block * sampling.BLOCK + jnp.arange(sampling.BLOCK)
-        forbidden_I = forbidden_GI[block] | (ids_I == excluded)
+        forbidden_I = forbidden_GI[block] | (ids_I[:, None] == excluded_O).any(-1)
 
         scores_I = _scores(vector_E[None], table_GIE[block], bias_GI[block])[0]
         tempered_I = jnp.where(forbidden_I, _NOTHING, scores_I / q.temperature)
         return jnp.exp(tempered_I - tempered_I.max()) * ~forbidden_I
 
     bytes_per_slot = table_GIE[0].size * table_GIE.dtype.itemsize
-    inputs = vectors_SE, block_S, q.excluded_S
+    inputs = vectors_SE, block_S, excluded_SO
     return lax.map(one, inputs, batch_size=max(1, 2**24 // bytes_per_slot))

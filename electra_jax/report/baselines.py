@@ -8,6 +8,8 @@
                        always replaced   always saying "replaced", if most judged tokens are
     disc_auc           chance            0.5, whatever the share of replaced tokens
     disc_recall_at_2   chance            2 %, the share of false alarms at its threshold
+    selection_accuracy selection_chance  one of the tokens that a slot is offered
+    selection_loss     selection_chance  the same probability for each of them
 
 Each is the score of the best constant answer over the same tokens as its metric. These are the
 chosen slots for the discriminator of ELECTRA 15 %, and the words for that of Electric;
@@ -37,6 +39,7 @@ IN_WORDS = {  # each baseline as tables and tiles call it
     "constant guess": "one probability",
     "disc_majority": 'always "original"',
     ALWAYS_REPLACED: 'always "replaced"',
+    "selection_chance": "chance",
     "chance": "chance",
 }
 GUESSERS = {  # what each baseline is the score of
@@ -44,6 +47,7 @@ GUESSERS = {  # what each baseline is the score of
     "constant guess": "giving every token the same probability of being replaced",
     "disc_majority": 'always saying "original" (disc_majority)',
     ALWAYS_REPLACED: 'always saying "replaced"',
+    "selection_chance": "guessing one of the tokens offered (selection_chance)",
     "chance": "guessing at random",
 }
 
@@ -81,6 +85,9 @@ def of(name: str, metrics: Mapping[str, metric_values.Number]) -> Baseline | Non
         entropy = metric_values.value(metrics, f"unigram_entropy{slash}{source}")
         return None if entropy is None else Baseline("unigram_entropy", entropy, lower_wins=True)
 
+    if stem in ("selection_loss", "selection_accuracy"):
+        return _of_selection(stem, metric_values.value(metrics, f"selection_chance{slash}{source}"))
+
     majority = metric_values.value(metrics, f"disc_majority{slash}{source}")
     if majority is None:
         return None
@@ -91,6 +98,14 @@ def of(name: str, metrics: Mapping[str, metric_values.Number]) -> Baseline | Non
     if stem == "disc_loss":
         return Baseline("constant guess", _entropy(majority), lower_wins=True)
     return None
+
+
+def _of_selection(stem: str, chance: float | None) -> Baseline | None:
+    if chance is None:
+        return None
+    if stem == "selection_loss":
+        return Baseline("selection_chance", -math.log(chance), lower_wins=True)
+    return Baseline("selection_chance", chance, lower_wins=False)
 
 
 def verdict(metrics: Mapping[str, metric_values.Number]) -> str:

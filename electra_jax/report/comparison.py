@@ -45,6 +45,8 @@ METRICS = {
     "disc_f1": _HIGHER,
     "disc_precision": _HIGHER,
     "disc_recall": _HIGHER,
+    "selection_loss": _LOWER,
+    "selection_accuracy": _HIGHER,
     "replaced_rate": _NEITHER,
     "loss": _NEITHER,  # its weights are settings
 }

@@ -33,6 +33,8 @@ _ROWS = (
     "disc_auc",
     "disc_recall_at_2",
     "disc_auc_unigram",
+    "selection_loss",
+    "selection_accuracy",
 )
 
 
@@ -83,18 +85,21 @@ def evaluation_table(
     if metrics.get("ema_decay") is not None:
         title += f", of averaged weights (decay {metrics['ema_decay']:g})"
 
-    rows: dict[str, list[str]] = {}
-    for name, _, source in sorted(
+    found = sorted(
         (name.partition("/") for name in metrics if name.partition("/")[0] in _ROWS),
         key=lambda found: (found[2], _ROWS.index(found[0])),
-    ):
-        rows.setdefault(source, []).append(_row(name, source, metrics))
-    if not rows:
+    )
+    if not found:
         return title
 
-    lines = [title, f"{'value':>27}  {'baseline':>8}"]
-    for source, found in rows.items():
-        lines += [f"  {source}:"] * bool(source) + found
+    width = max(len(stem) for stem in ("disc_auc_unigram", *(name for name, *_ in found)))
+    rows: dict[str, list[str]] = {}
+    for stem, _, source in found:
+        rows.setdefault(source, []).append(_row(stem, source, metrics, width))
+
+    lines = [title, f"{'value':>{width + 11}}  {'baseline':>8}"]
+    for source, shown in rows.items():
+        lines += [f"  {source}:"] * bool(source) + shown
     new = [name for name in shown_baselines(metrics) if name not in explained]
     if new:
         lines.append("  A baseline is the score of a guesser that has learnt nothing:")
@@ -119,10 +124,10 @@ def shown_baselines(metrics: Mapping[str, Number]) -> list[str]:
     return list(dict.fromkeys(baseline.name for baseline in found if baseline is not None))
 
 
-def _row(stem, source, metrics):
+def _row(stem, source, metrics, width):
     name = f"{stem}/{source}" if source else stem
     value, baseline = metric_values.value(metrics, name), baselines.of(name, metrics)
-    line = f"  {stem:<16}  {style.metric(name, value):>7}"
+    line = f"  {stem:<{width}}  {style.metric(name, value):>7}"
     if baseline is None:
         return line
 

@@ -66,6 +66,8 @@ _DISCRIMINATOR = {
     "disc_f1": "harmonic mean of the two",
     "disc_auc": "chance that a replaced token looks more suspicious than an original",
     "disc_recall_at_2": "replaced tokens it finds if 2 % of the originals may be false alarms",
+    "selection_loss": "nats for finding the original among the tokens that a slot is offered",
+    "selection_accuracy": "slots at which the original scores highest of them",
     "disc_auc_unigram": "the same AUC where replacements are drawn by frequency, for any generator",
 }
 _CORRUPTION = {
@@ -82,7 +84,11 @@ _SECTIONS = {
     "All in all": _CORRUPTION,
 }
 _MEANINGS = {name: words for known in _SECTIONS.values() for name, words in known.items()}
-_IN_BRACKETS = {"unigram_entropy", "disc_majority"} | {  # baselines, shown with their metrics
+_IN_BRACKETS = {
+    "unigram_entropy",
+    "disc_majority",
+    "selection_chance",
+} | {  # baselines, shown with their metrics
     f"unigram_{figure}" for figure in text_units.FIGURES
 }
 _IN_JSON_ALONE = {  # figures that repeat another one in a different unit

@@ -94,6 +94,7 @@ _TILES = (
     ("disc_auc", "Discriminator AUC"),
     ("disc_recall_at_2", "Recall at 2 % alarms"),
     ("disc_accuracy", "Discriminator accuracy"),
+    ("selection_accuracy", "Selection accuracy"),
 )
 
 

@@ -75,7 +75,9 @@ def _baselines(row: Mapping) -> dict[str, float]:
     return {f"baseline of {name}": line.value for name, line in found.items() if line is not None}
 
 
-_HELD_AGAINST = ("gen_masked_loss", "mlm_masked_loss", "disc_loss", "disc_accuracy")
+_HELD_AGAINST = (
+    "gen_masked_loss", "mlm_masked_loss", "disc_loss", "disc_accuracy", "selection_accuracy",
+)  # fmt: skip
 
 
 def thinned(series: Series) -> tuple[Series, np.ndarray, np.ndarray]:
@@ -228,6 +230,12 @@ def _judgements(of: _LinesOf) -> list[Panel]:
                 of.constant(baselines.FALSE_ALARMS, "chance"),
                 of.held("disc_recall_at_2", _D),
             ),
+            percent=True,
+        ),
+        Panel(
+            "Selection among the tokens offered",
+            "selection_accuracy",
+            (of.baseline("selection_accuracy", "chance"), *of.pair("selection_accuracy", _D)),
             percent=True,
         ),
         Panel(

@@ -123,6 +123,6 @@ def is_share(name: str) -> bool:
     stem = name.partition("/")[0]
     endings = (
         "_accuracy", "_rate", "_majority", "_precision", "_recall", "_recall_at_2", "mfu",
-        "progress",
+        "_chance", "progress",
     )  # fmt: skip
     return stem.endswith(endings) and "learning" not in stem

@@ -29,7 +29,8 @@ SEED = 20_200_324  # seed of everything random in an evaluation, for all runs
 
 BY_SOURCE = (  # metrics that are also given for each source
     "gen_masked_loss", "gen_masked_accuracy", "disc_loss", "disc_majority", "disc_auc",
-    "disc_auc_unigram", "mlm_masked_loss", "mlm_masked_accuracy",
+    "disc_auc_unigram", "mlm_masked_loss", "mlm_masked_accuracy", "selection_loss",
+    "selection_accuracy", "selection_chance",
 )  # fmt: skip
 
 

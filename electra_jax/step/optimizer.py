@@ -146,8 +146,8 @@ def matrix_axes(path: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     A projection of the embeddings belongs to no layer, even if it lies in `encoder/`, as it does
     when both networks share one. Raises KeyError for a kernel that `MATRICES` does not cover.
     """
-    of_an_encoder = re.search(r"(^|/)encoder/.*kernel$", path)
-    if not of_an_encoder or path.endswith("encoder/projection/kernel"):
+    of_a_layer = re.search(r"(^|/)(encoder|detection)/.*kernel$", path)
+    if not of_a_layer or path.endswith("encoder/projection/kernel"):
         return None
 
     for pattern, input_axes, output_axes in MATRICES:

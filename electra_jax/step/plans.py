@@ -33,6 +33,7 @@ from electra_jax.objectives import (
     masked_lm,
     masked_token_detection,
     masking,
+    multi_word_selection,
     replace_mlm,
     replaced_token_detection,
 )
@@ -45,6 +46,7 @@ OBJECTIVES: dict[str, type[Any]] = {
     "replaced_token_detection": replaced_token_detection.ReplacedTokenDetection,
     "decoupled_detection": decoupled_detection.DecoupledDetection,
     "masked_token_detection": masked_token_detection.MaskedTokenDetection,
+    "multi_word_selection": multi_word_selection.MultiWordSelection,
     "adversarial_generator": adversarial_generator.AdversarialGenerator,
     "frozen_generator": frozen_generator.FrozenGenerator,
     "uniform_generator": fixed_generator.FixedGenerator,

@@ -90,6 +90,10 @@ def left_out(found: trained_weights.Weights) -> list[str]:
     parts = {
         "the two towers of the generator": "left" in generator,
         "the baseline of the adversarial generator": "baseline" in generator,
+        "the discriminator's head, which has a layer of its own": (
+            found.networks.discriminator_head == "own_layer"
+        ),
+        "the head that finds the original among a few tokens": "selection" in main,
         "the copy gate of the main network: what remains is the softmax beneath it": "copy" in main,
     }
     return [part for part, there in parts.items() if there]

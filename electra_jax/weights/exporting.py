@@ -82,6 +82,7 @@ def to_hugging_face(
     Returns a summary for printing. Raises ConfigError, in one line, for a network or a vocabulary
     that Hugging Face's files cannot hold.
     """
+    found = trained_weights.without_own_layer(found)
     chosen = _chosen(found, only, "Hugging Face's ELECTRA has no such generator")
     written = {}
     with whole_folder.new(out) as folder:
@@ -126,7 +127,8 @@ def to_stablehlo(found: trained_weights.Weights, out: str, only: str | None = No
         "embeddings": one.params["embeddings"],
         "discriminator": dict(one.params["discriminator"]),
     }
-    params["discriminator"].pop("head", None)
+    for part in trained_weights.HEADS:
+        params["discriminator"].pop(part, None)
     shape = dataclasses.replace(
         one.networks, discriminator=dataclasses.replace(one.networks.discriminator, scan=True)
     )

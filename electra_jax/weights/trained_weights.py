@@ -24,6 +24,7 @@ _LEARNT = {  # (objective, network) -> what it has learnt, where its role does n
     ("adversarial_generator", "generator"): "fools",
     ("frozen_generator", "generator"): "frozen",
 }
+HEADS = ("detection", "head")  # the parts of a network alone that are not fine-tuned
 _NO_LIMIT = 65_536  # tokens per row with rotary positions if no configuration says less
 
 
@@ -148,6 +149,18 @@ def name_of(path: str | os.PathLike) -> str:
     if os.path.basename(above) == staging.CHECKPOINTS:
         path = os.path.dirname(above)
     return os.path.basename(path)
+
+
+def without_own_layer(found: Weights) -> Weights:
+    """Returns the weights without a head that has a layer of its own, if there is one.
+
+    For programs that have no such head; what is fine-tuned stays.
+    """
+    main = found.params.get("discriminator", {})
+    if "detection" not in main:
+        return found
+    kept = {part: x for part, x in main.items() if part not in HEADS}
+    return dataclasses.replace(found, params=found.params | {"discriminator": kept})
 
 
 def check_same(found, network, again, name):

@@ -22,6 +22,7 @@ from electra_jax.objectives import (
     masked_lm,
     masked_token_detection,
     masking,
+    multi_word_selection,
     replace_mlm,
     replaced_token_detection,
     sampling,
@@ -48,6 +49,10 @@ KINDS = {
     ),
     "masked_token_detection": (
         masked_token_detection.MaskedTokenDetection, {}, "embeddings",
+        ("embeddings", "generator", "discriminator"),
+    ),
+    "multi_word_selection": (
+        multi_word_selection.MultiWordSelection, {}, "embeddings",
         ("embeddings", "generator", "discriminator"),
     ),
     "decoupled_detection": (

@@ -210,3 +210,62 @@ def test_the_mean_gradient_of_the_log_probability_of_a_draw_is_zero(temperature,
 
     assert mean(as_drawn) < 1e-5
     assert mean(as_softmax) > 0.02  # special tokens are not drawn
+
+
+def offered(vectors_BNE, table_VE, bias_V, originals_BN, keys_B, **settings):
+    """Five ids for each slot, the original first."""
+    given = dict(size=SIZE, forbidden_ids=FORBIDDEN, offered=5) | settings
+    temperature = jnp.float32(given.pop("temperature", 1.0))
+    predicted = vocabulary_softmax.predict_sample_and_offer(
+        table_VE, bias_V, temperature, vectors_BNE, originals_BN, keys_B, keys_B, **given
+    )
+    return np.asarray(predicted.offered_BNO)
+
+
+@pytest.mark.parametrize("disallow_correct", [False, True])
+@pytest.mark.parametrize("temperature", [1.0, 0.002])  # the colder one leaves a single likely id
+def test_what_is_offered_is_the_original_and_four_other_ids_that_exist(
+    temperature, disallow_correct
+):
+    vectors_BNE, table_VE, bias_V, originals_BN = inputs()
+    best_BN = np.asarray(generator.logits(vectors_BNE, table_VE, bias_V, SIZE).argmax(-1))
+    settings = dict(temperature=temperature, disallow_correct=disallow_correct)
+    for originals in (originals_BN, best_BN):  # also where nothing but the original is likely
+        found_BNO = offered(vectors_BNE, table_VE, bias_V, originals, KEYS_B, **settings)
+        np.testing.assert_array_equal(found_BNO[..., 0], originals)
+        others = found_BNO[..., 1:]
+        assert ((others >= 0) & (others < SIZE) & ~np.isin(others, FORBIDDEN)).all()
+        assert (np.diff(np.sort(found_BNO, axis=-1)) > 0).all()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_others_are_drawn_one_after_the_other_from_what_is_left(temperature):
+    """P(a, then b) = q_a / (1 - q_o) x q_b / (1 - q_o - q_a), with ids in two blocks."""
+    rows, original = 40_000, 3
+    scores = {1: 1.0, 2: 0.2, original: 2.0, 127: -0.5, 128: 0.7, 200: 0.0}
+    bias_V = np.full(256, -40.0, np.float32)
+    bias_V[list(scores)] = list(scores.values())
+
+    found_BNO = offered(
+        jnp.zeros((rows, 1, E)), jnp.zeros((256, E)), bias_V, np.full((rows, 1), original),
+        jax.random.split(jax.random.key(5), rows),
+        size=256, forbidden_ids=(0,), offered=3, temperature=temperature,
+    )  # fmt: skip
+    pairs, counts = np.unique(found_BNO[:, 0, 1:], axis=0, return_counts=True)
+    shares = {tuple(map(int, pair)): n / rows for pair, n in zip(pairs, counts)}
+
+    mass = {i: np.exp(score / temperature) for i, score in scores.items() if i != original}
+    whole = sum(mass.values())
+    expected = {
+        (a, b): mass[a] / whole * mass[b] / (whole - mass[a]) for a in mass for b in mass if a != b
+    }
+    assert shares.keys() == expected.keys()
+    for pair, p in expected.items():
+        assert shares[pair] == pytest.approx(p, abs=4.5 * np.sqrt(p * (1 - p) / rows)), pair
+
+
+def test_what_is_offered_does_not_depend_on_the_rows_beside_it():
+    vectors_BNE, table_VE, bias_V, originals_BN = inputs()
+    together = offered(vectors_BNE, table_VE, bias_V, originals_BN, KEYS_B)
+    alone = offered(vectors_BNE[2:3], table_VE, bias_V, originals_BN[2:3], KEYS_B[2:3])
+    np.testing.assert_array_equal(together[2:3], alone)

@@ -17,6 +17,7 @@ from electra_jax.objectives import (
     masked_lm,
     masked_token_detection,
     measuring,
+    multi_word_selection,
     replace_mlm,
     replaced_token_detection,
     unigram_probe,
@@ -34,6 +35,7 @@ SHALLOW = dataclasses.replace(
 JUDGES = {
     "replaced_token_detection": (replaced_token_detection.ReplacedTokenDetection, {}),
     "masked_token_detection": (masked_token_detection.MaskedTokenDetection, {}),
+    "multi_word_selection": (multi_word_selection.MultiWordSelection, {}),
     "electric": (electric.Electric, {}),
     "unigram_generator": (fixed_generator.FixedGenerator, {"weights_V": WEIGHTS_V}),
 }
@@ -56,6 +58,20 @@ def evaluated(objective, params, batch):
     keys = streams.keys(key, 0, batch.row_B, dropout=False)
     probe = unigram_probe.of(key, batch.row_B, WEIGHTS_V)
     return objective.evaluate(params, batch, keys, objective.knobs(1.0), probe)
+
+
+def test_a_network_that_scores_alike_all_that_is_offered_is_at_the_baseline_of_its_loss():
+    kind, settings = JUDGES["multi_word_selection"]
+    objective = odd.objective(kind, networks=SHALLOW, **settings)
+    params = params_of(objective)
+    level = jax.tree.map(jnp.zeros_like, params["discriminator"]["selection"])
+    params |= {"discriminator": params["discriminator"] | {"selection": level}}
+
+    sums = odd.jit(lambda params: evaluated(objective, params, odd.batch()))(params)
+    values = metrics.compute(jax.device_get(sums))
+    line = baselines.of("selection_loss", values)
+    assert line.margin(values["selection_loss"]) == pytest.approx(0, abs=1e-6)
+    assert baselines.of("selection_accuracy", values).value == pytest.approx(0.25)  # of four
 
 
 @pytest.mark.parametrize("name", JUDGES)

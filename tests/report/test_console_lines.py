@@ -168,3 +168,13 @@ def test_better_is_green_and_worse_is_red_at_a_terminal(monkeypatch):
 
 def test_the_live_line_speaks_of_the_same_losses():
     assert tuple(live_line._LOSSES) == console_lines.LOSSES
+
+
+def test_longer_names_make_the_first_column_wider():
+    row = {"disc_auc": 0.75, "selection_accuracy": 0.5, "selection_chance": 0.2}
+    table = console_lines.evaluation_table(5, 10, row, explained=("chance",))
+    assert table.splitlines()[1:4] == [
+        "                        value  baseline",
+        "  disc_auc              0.750     0.500  chance             better  0.250",
+        "  selection_accuracy   50.00%    20.00%  chance             better  30.00 points",
+    ]

@@ -38,6 +38,8 @@ OTHER = {  # a value that is no configuration's own
     "objective.gen_weight": 2.0,
     "objective.disc_weight": 0.0,
     "objective.mlm_weight": 3.0,
+    "objective.selection_weight": 3.0,
+    "objective.selection_size": 7,
     "model.generator": config_lib.Network(1, 16, 2, 48),
     "model.sharing": "none",
     "model.discriminator_head": "cls_context",

@@ -111,6 +111,8 @@ def objective(kind=replaced_token_detection.ReplacedTokenDetection, **changes) -
         gen_weight=1.0,
         disc_weight=50.0,
         mlm_weight=1.0,
+        selection_weight=2.0,
+        selection_size=4,
     )
     return kind(**settings | changes)
 
