@@ -77,6 +77,17 @@ def of_three_tenths(get_config: Callable[..., ml_collections.ConfigDict], *size:
     return changed
 
 
+def with_selection(get_config: Callable[[], ml_collections.ConfigDict]) -> Callable:
+    """The same configuration, in which the discriminator also finds the original (TEAMS)."""
+
+    def changed():
+        tree = get_config()
+        tree.objective.name = "multi_word_selection"
+        return tree
+
+    return changed
+
+
 def corrupted_as_the_demo() -> ml_collections.ConfigDict:
     """tiny_paper with the corruption of configs/tiny.py: many slots, all masked, a weak generator.
 
@@ -120,6 +131,8 @@ KINDS = {
     "bert_30_half": Arm(with_muon(of_three_tenths(masked_lm.get_config, "tiny"), rate=0.01)),
     "electra_30_half": Arm(with_muon(of_three_tenths(tiny_paper.get_config), rate=0.01)),
     "electra_demo_half": Arm(with_muon(corrupted_as_the_demo, rate=0.01)),
+    "selection_half": Arm(with_muon(with_selection(tiny_paper.get_config), rate=0.01)),
+    "selection_demo_half": Arm(with_muon(with_selection(corrupted_as_the_demo), rate=0.01)),
     "deberta_v3_half": Arm(with_muon(deberta_v3.get_config, "tiny", rate=0.01), generator=WIDTH),
     "one_trunk_30_half": Arm(
         with_muon(of_three_tenths(section_3.shared, "all"), rate=0.01), generator=WIDTH

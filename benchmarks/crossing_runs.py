@@ -50,11 +50,17 @@ VARIANTS = {
     "two_stage_half": "two stages, half the rate",
     "electra_30_half": "30 % chosen, half the rate",
     "electra_demo_half": CURVES["electra_demo_half"],  # which is held against BERT too
+    "selection_half": "selection of the original, half the rate",
+    "selection_demo_half": "corruption of the demo and selection, half the rate",
     "deberta_v3_half": "DeBERTaV3's detection, half the rate",
     "one_trunk_30_half": "one trunk, 30 % chosen, half the rate",
     "bert_30_half": "BERT, 30 % chosen, half the rate",
 }
-ORIGINS = {"one_trunk_30_half": "one_trunk_half", "bert_30_half": BERT_HALF}
+ORIGINS = {
+    "selection_demo_half": "electra_demo_half",
+    "one_trunk_30_half": "one_trunk_half",
+    "bert_30_half": BERT_HALF,
+}
 TITLES = CURVES | VARIANTS
 
 # What pages call what `fine_tuned.py` and `frozen_encoder.py` measure. All are shares in 0..1, but

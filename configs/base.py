@@ -112,6 +112,7 @@ def model() -> ml_collections.ConfigDict:
     # what the networks share: 'embeddings' | 'none' | 'gdes' (the discriminator learns a difference
     # from the generator's tables, DeBERTaV3) | 'all' (networks of one shape; section 3.2)
     c.sharing = "embeddings"
+    c.shared_layers = 0  # with 'embeddings': lowest layers that both networks share (TEAMS: 3)
     # | 'cls_context': [CLS] is added to every token, DeBERTaV3 | 'own_layer': of attention, beside
     # the encoder's last layer, which multi_word_selection trains (TEAMS)
     c.discriminator_head = "token"

@@ -17,7 +17,8 @@ def get_config(size="small"):
     config.objective.selection_weight = 2.0
     config.objective.selection_size = 5
     config.model.discriminator_head = "own_layer"
-    # The generator has the discriminator's width and half its depth.
+    # The generator has the discriminator's width and half its depth; of this it shares a half.
     config.model.generator = config.model.discriminator.copy_and_resolve_references()
     config.model.generator.layers = max(1, config.model.discriminator.layers // 2)
+    config.model.shared_layers = config.model.generator.layers // 2
     return config

@@ -99,6 +99,7 @@ class Model:
     discriminator: Network
     generator: Network
     sharing: str = one_of("embeddings", "none", "gdes", "all", untouched=("embeddings",))
+    shared_layers: int = between(0, 1000, untouched=(0,))
     discriminator_head: str = one_of("token", "cls_context", "own_layer", untouched=("token",))
     dropout: float = between(0, 0.9)
     attention_dropout: float = between(0, 0.9)

@@ -30,22 +30,23 @@ _GENERATOR = ("model.generator", "model.sharing")  # read if there is a generato
 # Read if it learns.
 _BOTH = (*_GENERATOR, "optimizer.gen_learning_rate", "optimizer.clip")
 _HEAD = "model.discriminator_head"  # read if there is a discriminator
+_LAYERS = "model.shared_layers"  # read if both networks learn in one phase, each by its own loss
 
 # objective -> the settings that it reads, of those that not all objectives read. The same table is
 # in docs/objectives.md.
 READS = {
-    "replaced_token_detection": _reads(_DETECTION, *_BOTH, _HEAD),
+    "replaced_token_detection": _reads(_DETECTION, *_BOTH, _HEAD, _LAYERS),
     "decoupled_detection": _reads(_DETECTION, *_BOTH, _HEAD),
-    "masked_token_detection": _reads(_DETECTION, *_BOTH, _HEAD),
-    "multi_word_selection": _reads((*_DETECTION, *_SELECTION), *_BOTH, _HEAD),
+    "masked_token_detection": _reads(_DETECTION, *_BOTH, _HEAD, _LAYERS),
+    "multi_word_selection": _reads((*_DETECTION, *_SELECTION), *_BOTH, _HEAD, _LAYERS),
     "adversarial_generator": _reads(_DETECTION, *_BOTH, _HEAD),
     "frozen_generator": _reads((*_MASKING, *_SAMPLING, "disc_weight"), *_GENERATOR, _HEAD),
     "uniform_generator": _reads((*_CHOOSING, "disc_weight"), _HEAD),
     "unigram_generator": _reads((*_CHOOSING, "disc_weight"), _HEAD),
     "electric": _reads((*_CHOOSING, "gen_weight", "disc_weight"), *_BOTH, _HEAD),
     "masked_lm": _reads((*_MASKING, "mlm_weight")),
-    "replace_mlm": _reads(_PREDICTION, *_BOTH),
-    "all_tokens_mlm": _reads(_PREDICTION, *_BOTH),
+    "replace_mlm": _reads(_PREDICTION, *_BOTH, _LAYERS),
+    "all_tokens_mlm": _reads(_PREDICTION, *_BOTH, _LAYERS),
 }
 
 ONLY_WITH = {  # path -> (why it may have no effect, whether it has one in a configuration)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules that involve more than one setting. Each error is one line with the remedy."""
 
+import dataclasses
+
 from electra_jax.config import compiler_options
 from electra_jax.config.fields import SERVICES, Config, declared
 from electra_jax.config.parsing import ConfigError, nearest
@@ -26,6 +28,7 @@ def check(c: Config) -> None:
     """
     _check_networks(c)
     _check_objective(c)
+    _check_shared_layers(c)
     _check_init(c)
     _check_rows(c)
     _check_streaming(c)
@@ -104,6 +107,38 @@ def _check_objective(c: Config) -> None:
         raise ConfigError(
             "objective.name='frozen_generator' needs a trained generator; give"
             " init.generator_from a workdir with one"
+        )
+
+
+def _check_shared_layers(c: Config) -> None:
+    """Checks that both networks can share their lowest layers, if they are to."""
+    count, model = c.model.shared_layers, c.model
+    if not count or "model.shared_layers" not in READS[c.objective.name]:
+        return  # where it is not read it is a warning only
+
+    named = f"model.shared_layers={count}"
+    if model.sharing != "embeddings":
+        raise ConfigError(
+            f"{named} needs model.sharing='embeddings', not {model.sharing!r}; set it to 0"
+        )
+    most = min(model.generator.layers - 1, model.discriminator.layers)
+    if count > most:
+        raise ConfigError(
+            f"{named} is more than {most}: a generator of {model.generator.layers} layers needs one"
+            f" of its own, and the discriminator has {model.discriminator.layers}"
+        )
+    shapes = [dataclasses.replace(x, layers=0) for x in (model.generator, model.discriminator)]
+    if shapes[0] != shapes[1]:
+        raise ConfigError(
+            f"{named} needs networks that differ in their number of layers alone, not"
+            f" {model.generator} and {model.discriminator}; give model.generator the"
+            " discriminator's width, heads and feed_forward"
+        )
+    if c.init.generator_from or c.init.missing_generator != "fresh":
+        raise ConfigError(
+            f"{named} leaves no place for a generator's own lowest layers, which"
+            " init.generator_from and init.missing_generator='discriminator' give it; leave them"
+            " out, or set it to 0"
         )
 
 

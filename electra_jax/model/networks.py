@@ -18,6 +18,9 @@ The tree of parameters, which is also that of a checkpoint (docs/parameters.md):
     gdes        the discriminator reads stop_gradient(embeddings) + discriminator/embeddings_delta/
     all         the tables and encoder/{projection?, attention, feed_forward, norm?}
 
+With `shared_layers` under `embeddings` they also share their lowest layers and the projection below
+them (TEAMS, arXiv:2106.00139). These are in discriminator/, and generator/encoder holds the rest.
+
 The main network is called `discriminator/` even if its objective trains it to predict tokens; it
 then has a head like the generator's.
 """
@@ -36,6 +39,7 @@ from electra_jax.model import (
     embeddings,
     encoder,
     generator,
+    layer_stack,
     layers,
     selection,
     two_towers,
@@ -43,6 +47,7 @@ from electra_jax.model import (
 
 VOCABULARY_MULTIPLE = 128  # the vocabulary is padded to a multiple of it
 _TRUNK_PARTS = ("projection", "encoder")
+_STACKED = ("attention", "feed_forward")  # the parts of an encoder that have a layer axis
 # Two towers have no trunk; `detection` is the layer of a head of its own.
 _NETWORK_PARTS = (*_TRUNK_PARTS, "left", "right", "detection", "head")
 
@@ -59,6 +64,7 @@ class NetworksConfig:
     dtype: str  # of the computation; parameters are float32
     sharing: str  # what generator and discriminator share: 'embeddings', 'none', 'all', 'gdes'
     discriminator_head: str  # 'token', 'cls_context', 'own_layer'
+    shared_layers: int = 0  # the lowest ones of both, with 'embeddings'
 
     @property
     def padded_vocab_size(self) -> int:
@@ -82,6 +88,8 @@ def init(config: NetworksConfig, key: jax.Array) -> dict:
     elif config.sharing == "all":
         params["encoder"], params["discriminator"] = _split_trunk(discriminator_)
         params["generator"] = _split_trunk(generator_)[1]
+    elif config.shared_layers:
+        params["generator"] = _upper_part(config, generator_)
 
     return params
 
@@ -336,6 +344,8 @@ def towers_module(config: NetworksConfig) -> two_towers.TwoTowers:
 def module_weights(config: NetworksConfig, params: dict, name: str) -> dict:
     """Returns one network's weights in the form that its module takes, with those it shares."""
     own = {part: params[name][part] for part in params[name] if part in _NETWORK_PARTS}
+    if name == "generator" and config.shared_layers:
+        return own | _shared_part(config, own, params["discriminator"])
     if config.sharing != "all" or "encoder" in own:
         return own
     trunk = dict(params["encoder"])
@@ -361,6 +371,27 @@ def _split_trunk(network):
     projection = {"projection": network["projection"]} if "projection" in network else {}
     own = {part: network[part] for part in ("detection", "head") if part in network}
     return network["encoder"] | projection, own
+
+
+def _upper_part(config, generator_):
+    """Returns the generator without what it shares with the discriminator: its lowest layers."""
+    upper = {
+        part: layer_stack.cut(generator_["encoder"][part], config.shared_layers)[1]
+        for part in _STACKED
+    }
+    own = {part: x for part, x in generator_.items() if part != "projection"}
+    return own | {"encoder": generator_["encoder"] | upper}
+
+
+def _shared_part(config, own, discriminator_):
+    """Returns the generator's projection and encoder, the discriminator's lowest layers below."""
+    whole = {}
+    for part in _STACKED:
+        lower, _ = layer_stack.cut(discriminator_["encoder"][part], config.shared_layers)
+        upper = own["encoder"][part]
+        whole[part] = jax.tree.map(lambda *both: jnp.concatenate(both), lower, upper)
+    shared = {part: discriminator_[part] for part in ("projection",) if part in discriminator_}
+    return shared | {"encoder": own["encoder"] | whole}
 
 
 def _embeddings(config):

@@ -317,6 +317,7 @@ def networks_config(
         discriminator_head=(
             model.discriminator_head if "model.discriminator_head" in reads else "token"
         ),
+        shared_layers=model.shared_layers if "model.shared_layers" in reads else 0,
     )
 
 

@@ -120,6 +120,7 @@ def _fitting_config(found, recipe, workdir):
         "max_positions": shape.max_positions or found.limit,
         "discriminator": network(shape.discriminator),
         "sharing": shape.sharing,
+        "shared_layers": shape.shared_layers,
     }
     if found.role("generator"):
         changes["generator"] = network(shape.generator)

@@ -26,8 +26,9 @@ from electra_jax.weights.formats import orbax_export, tensorflow_bundle, tokeniz
 from electra_jax.workdir import metadata
 
 _OF_BOTH = (
-    "embedding_size", "max_positions", "sharing", "discriminator_head", "positions", "rotary_base",
-    "feed_forward_kind", "norm_place", "norm_kind", "biases", "local_window", "global_every",
+    "embedding_size", "max_positions", "sharing", "shared_layers", "discriminator_head",
+    "positions", "rotary_base", "feed_forward_kind", "norm_place", "norm_kind", "biases",
+    "local_window", "global_every",
 )  # fmt: skip
 _OF_ONE = ("layers", "width", "heads", "feed_forward")
 _ROWS = 512  # tokens, where the longest rows of training are not known

@@ -97,7 +97,9 @@ class Weights:
         own = dict(networks.alone(self.networks, self.params, network))
         params = {"embeddings": own.pop("embeddings"), "discriminator": own}
         shape = getattr(self.networks, network)
-        config = dataclasses.replace(self.networks, discriminator=shape, sharing="embeddings")
+        config = dataclasses.replace(
+            self.networks, discriminator=shape, sharing="embeddings", shared_layers=0
+        )
         return dataclasses.replace(
             self, params=params, networks=config, moments=None, only=self.only or network
         )

@@ -255,3 +255,55 @@ def test_bfloat16_stays_close_and_ends_in_float32(outputs):
     for exact, rounded in zip(outputs, found):
         error = abs(exact - rounded.astype(jnp.float32))[real_BL]
         assert 0 < error.mean() < 0.02 and error.max() < 0.15
+
+
+def shared(count, layers=(3, 2)):
+    """Networks of one width, the discriminator and the generator with so many layers."""
+    main, small = (dataclasses.replace(odd.NETWORKS.discriminator, layers=n) for n in layers)
+    return dataclasses.replace(
+        odd.NETWORKS, discriminator=main, generator=small, shared_layers=count
+    )
+
+
+def test_networks_that_share_their_lowest_layers_compute_what_copies_of_these_would():
+    config, plain = shared(1), shared(0)
+    params, batch = odd.weights(config), odd.batch()
+    assert "projection" not in params["generator"]
+    assert params["generator"]["encoder"]["attention"]["query"]["kernel"].shape[0] == 1
+
+    def copied(lower, upper):
+        return jax.tree.map(lambda x, y: jnp.concatenate([x[:1], y]), lower, upper)
+
+    main, own = params["discriminator"], params["generator"]
+    encoder = {part: copied(main["encoder"][part], x) for part, x in own["encoder"].items()}
+    unshared = params | {"generator": own | {"encoder": encoder, "projection": main["projection"]}}
+    slots_BN = jnp.tile(jnp.arange(3), (len(batch.ids_BL), 1))
+    np.testing.assert_array_equal(
+        networks.generator_vectors(config, params, batch, slots_BN),
+        networks.generator_vectors(plain, unshared, batch, slots_BN),
+    )
+    np.testing.assert_array_equal(
+        networks.discriminate(config, params, batch), networks.discriminate(plain, unshared, batch)
+    )
+
+
+def test_layers_that_are_shared_hear_both_losses_and_the_others_one():
+    config = shared(1)
+    objective, batch, params = odd.objective(networks=config), odd.batch(), odd.weights(config)
+    keys = streams.keys(jax.random.key(0), 0, batch.row_B, dropout=True)
+
+    def sums(params):
+        return objective.loss(params, batch, keys, objective.knobs(0))[0]
+
+    moved = {}
+    for term in ("gen", "disc"):
+        found = odd.jit(jax.grad(lambda params, term=term: sums(params)[term]))(params)
+        for network in ("discriminator", "generator"):
+            kernel = found[network]["encoder"]["feed_forward"]["in"]["kernel"]
+            moved[term, network] = [bool(np.any(layer != 0)) for layer in np.asarray(kernel)]
+    assert moved == {
+        ("gen", "discriminator"): [True, False, False],
+        ("gen", "generator"): [True],
+        ("disc", "discriminator"): [True, True, True],
+        ("disc", "generator"): [False],
+    }

@@ -43,6 +43,7 @@ OTHER = {  # a value that is no configuration's own
     "model.generator": config_lib.Network(1, 16, 2, 48),
     "model.sharing": "none",
     "model.discriminator_head": "cls_context",
+    "model.shared_layers": 1,
     "optimizer.gen_learning_rate": 3e-4,
     "optimizer.disc_learning_rate": 3e-4,
     "optimizer.disc_muon_learning_rate": 3e-4,
@@ -174,8 +175,12 @@ def test_choices_that_are_listed_change_the_program_and_no_others(path, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_settings_of_the_networks_that_are_listed_change_them_and_no_others(name):
     idle = config(name)
-    for path in ("model.generator", "model.sharing", "model.discriminator_head"):
-        changed = with_(config(name), path, OTHER[path])
+    deeper = with_(config(name), "model.generator", config_lib.Network(2, 32, 2, 64))
+    for path in (
+        "model.generator", "model.sharing", "model.discriminator_head", "model.shared_layers",
+    ):  # fmt: skip
+        plain = deeper if path == "model.shared_layers" else config(name)  # to share one of two
+        changed = with_(plain, path, OTHER[path])
         if name == "frozen_generator" and path == "model.sharing":
             changed = with_(config(name), path, "gdes")
         if path not in config_lib.READS[name]:
@@ -183,7 +188,7 @@ def test_settings_of_the_networks_that_are_listed_change_them_and_no_others(name
         elif (name, path) != ("electric", "model.sharing"):  # of which there is one, as below
             shapes = [
                 str(jax.eval_shape(tiny_networks.objective(c).init, jax.random.key(0)))
-                for c in (config(name), changed)
+                for c in (plain, changed)
             ]
             assert shapes[0] != shapes[1], path
     if idle != config(name):
