@@ -40,7 +40,7 @@ def get_config(weights=""):
         lowest = max(1, found.model["discriminator"]["layers"] // 3)
         config.model.generator.update(found.model["discriminator"] | {"layers": lowest})
         config.init.missing_generator = "discriminator"
-        config.model.sharing = "embeddings"
+        config.model.update(sharing="embeddings", shared_layers=0)
 
     # Rows as long as those of the first training; a quarter of the tokens of a step of `base`.
     config.data.sequence_length = min(512, found.longest or config.model.max_positions)

@@ -133,6 +133,7 @@ VARIANTS = {
         model__generator=dict(layers=2, width=32, heads=2, feed_forward=64),
     ),
     "masked_token_detection": dict(objective__name="masked_token_detection"),
+    "multi_word_selection": dict(objective__name="multi_word_selection"),
     "frozen_generator": dict(
         objective__name="frozen_generator", model__sharing="none", init__generator_from="runs/first"
     ),
@@ -151,6 +152,7 @@ FOLDERS = {
     "electric": {"discriminator"},
 }
 LEFT_OUT = {
+    "multi_word_selection": "finds the original among a few tokens",
     "all_tokens_mlm": "copy gate",
     "adversarial_generator": "baseline",
     "electric": "two towers",
@@ -165,6 +167,7 @@ SAID = {  # on the cards: what the output of a head means
         "discriminator": "Its head was trained at the chosen places alone",
         "generator": FILLS,
     },
+    "multi_word_selection": {"discriminator": JUDGES, "generator": FILLS},
     "frozen_generator": {
         "discriminator": JUDGES,
         "generator": "a masked language model that was trained before",
@@ -198,6 +201,35 @@ def test_every_objective_and_sharing_goes_out_and_comes_back(words, tmp_path, va
         assert ('"fill-mask"' in text) == (name == "generator" or variant == "masked_lm")
         detects = variant not in ("masked_lm", "replace_mlm", "all_tokens_mlm", "electric")
         assert ('"replaced-token-detection"' in text) == detects
+
+
+def test_a_head_with_a_layer_of_its_own_stays_behind_and_shared_layers_go_out_twice(
+    words, tmp_path
+):
+    _, params = workdirs.made(tmp_path / "run", words, **workdirs.TEAMS)
+    done = exporting.to_hugging_face(reading.open(tmp_path / "run"), str(tmp_path / "hf"))
+    assert set(done["networks"]) == {"encoder", "generator"}
+    assert len(done["left_out"]) == 2
+
+    there = {name: flat(tmp_path / "hf" / name) for name in done["networks"]}
+    kernels = {name: x["discriminator/encoder/feed_forward/in/kernel"] for name, x in there.items()}
+    main, own = (
+        np.asarray(params[name]["encoder"]["feed_forward"]["in"]["kernel"])
+        for name in ("discriminator", "generator")
+    )
+    np.testing.assert_array_equal(kernels["encoder"], main)
+    np.testing.assert_array_equal(kernels["generator"], np.concatenate([main[:1], own]))
+
+
+def test_an_export_of_it_for_orbax_judges_as_the_run_does(words, tmp_path):
+    workdirs.made(tmp_path / "run", words, **workdirs.TEAMS)
+    found = reading.open(tmp_path / "run")
+    exporting.to_orbax(found, str(tmp_path / "both"))
+    exporting.to_orbax(found, str(tmp_path / "one"), "discriminator")
+    sentence = ["the cat sees a letter."]
+    expected = electra_jax.load_discriminator(tmp_path / "run")(sentence)
+    for name in ("both", "one"):
+        assert str(electra_jax.load_discriminator(tmp_path / name)(sentence)) == str(expected)
 
 
 def test_folded_tables_are_the_sum(words, tmp_path):

@@ -9,6 +9,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import compiler_options, stages
 from electra_jax.configs import finetune
 from electra_jax.finetuning import config as finetuning_config
+from support import workdirs
 from support.corpus import ROOT, load_config, small_run
 
 EVERY = (
@@ -173,6 +174,34 @@ def test_the_best_checkpoint_is_told_by_a_metric_that_each_of_them_has():
         tree = small_run("builtin", "", **settings | {"evaluation__every": 50, path: value})
         with pytest.raises(config_lib.ConfigError, match=message):
             config_lib.parse(tree)
+
+
+TALLER = dict(layers=2, width=32, heads=2, feed_forward=64)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (dict(model__sharing="none"), "needs model.sharing='embeddings', not 'none'; set it to 0"),
+        (dict(model__shared_layers=2), "=2 is more than 1: a generator of 2 layers needs one of"),
+        (
+            dict(model__discriminator=TALLER | dict(width=48)),
+            r"number of layers alone, not Network\(layers=2, width=32, .* and .*48, .*; give model",
+        ),
+        (
+            dict(init__from="runs/a", init__missing_generator="discriminator"),
+            "no place for a generator's own lowest layers, which init.generator_from and",
+        ),
+        (
+            dict(objective__name="replaced_token_detection"),
+            "own_layer' leaves the encoder's last layer untrained with objective.name='replaced_",
+        ),
+    ],
+)
+def test_what_does_not_go_with_shared_layers_or_a_layer_for_detection_alone(settings, message):
+    tree = small_run("builtin", "", **workdirs.TEAMS | settings)
+    with pytest.raises(config_lib.ConfigError, match=message):
+        config_lib.parse(tree)
 
 
 def test_copies_of_the_model_are_shared_out_evenly_over_slices():

@@ -16,6 +16,13 @@ from .corpus import small_run, write_corpus
 
 NO_SOURCE = "text:nowhere/*.txt"
 STEP = 7
+# Settings of a small run with a layer for detection alone, and one layer in both networks.
+TEAMS = dict(
+    objective__name="multi_word_selection",
+    model__discriminator_head="own_layer",
+    model__generator=dict(layers=2, width=32, heads=2, feed_forward=64),
+    model__shared_layers=1,
+)
 
 
 def small_vocabulary(folder):

@@ -66,6 +66,7 @@ def google(folder, _):
 
 
 NOTHING, HEAD, GENERATORS = set(), {"discriminator/head"}, {"generator/head"}
+SELECTION = {"discriminator/selection"}
 KINDS = {  # name -> (writes the weights, what begins fresh)
     "a run": (run_of(), NOTHING),
     "a checkpoint": (checkpoint, NOTHING),
@@ -74,7 +75,17 @@ KINDS = {  # name -> (writes the weights, what begins fresh)
     "two tables": (run_of(model__sharing="none"), NOTHING),
     "differences": (run_of(model__sharing="gdes", model__generator=ONE_SHAPE), NOTHING),
     "a masked language model": (run_of(**PREDICTS), HEAD),
-    "one with settings of another method": (run_of(**PREDICTS, model__sharing="gdes"), HEAD),
+    "one with settings of another method": (
+        run_of(**PREDICTS, model__sharing="gdes", model__shared_layers=1),
+        HEAD,
+    ),
+    "selection and shared layers": (run_of(**workdirs.TEAMS), NOTHING),
+    "an export of these": (export("to_orbax", **workdirs.TEAMS), NOTHING),
+    "their discriminator": (
+        export("to_orbax", "discriminator", **workdirs.TEAMS),
+        GENERATORS | SELECTION,
+    ),
+    "Hugging Face's folders of these": (export("to_hugging_face", **workdirs.TEAMS), HEAD),
     "an export": (export("to_orbax"), NOTHING),
     "a modern export": (export("to_orbax", **MODERN), NOTHING),
     "an exported discriminator": (export("to_orbax", "discriminator"), GENERATORS),
