@@ -32,6 +32,7 @@ SWITCHES = {  # numbers that 0 switches off -> what they are when on
     "model.dropout": 0.1,
     "model.attention_dropout": 0.1,
     "model.local_window": 3,
+    "model.shared_layers": 1,
     "objective.first_mask_rate": 0.3,
     "objective.random_token_rate": 0.1,
     "objective.first_temperature": 2.0,
@@ -45,7 +46,7 @@ SWITCHES = {  # numbers that 0 switches off -> what they are when on
 }
 ALWAYS_ON = {  # 0 means nothing learns, or makes a term vanish; what they weigh is data
     "objective.mask_token_rate", "objective.gen_weight", "objective.disc_weight",
-    "objective.mlm_weight", "optimizer.learning_rate", "optimizer.beta1", "optimizer.beta2",
+    "objective.mlm_weight", "objective.selection_weight", "optimizer.learning_rate", "optimizer.beta1", "optimizer.beta2",
     "schedule.tokens", "schedule.minutes", "schedule.warmup_steps",
 }  # fmt: skip
 OTHERS = {  # what is neither a choice nor a switch
@@ -98,15 +99,16 @@ def tree(row: Row) -> dict:
     """
     row = dict(row)
     embeddings, main, generator = WIDTHS[row.pop("projects", "discriminator")]
-    if row.get("model.sharing") == "all":
+    if row.get("model.sharing") == "all" or row.get("model.shared_layers"):
         generator = main
     shape = dict(layers=1, heads=2, feed_forward=32)
+    deep = 1 + row.get("model.shared_layers", 0)  # one layer of its own
     made = _plain().copy()
     made = {name: dict(x) if isinstance(x, dict) else x for name, x in made.items()}
     made["model"] |= dict(
         embedding_size=embeddings,
         discriminator=shape | dict(width=main),
-        generator=shape | dict(width=generator),
+        generator=shape | dict(width=generator, layers=deep),
     )
     budget = row.get("schedule.budget", "steps")
     made["schedule"] |= {"tokens": dict(tokens=10_000), "minutes": dict(minutes=1.0)}.get(

@@ -142,6 +142,7 @@ def objectives():
         "decoupled_detection",
         "adversarial_generator",
         "electric",
+        "multi_word_selection",
     ],
 )
 def test_other_objectives_are_the_same_on_one_device_and_on_eight(objectives, name):

@@ -61,6 +61,9 @@ KINDS = {
     | {f"model__{name}": value for name, value in odd.MODERN.items()},
     "predicts": {"objective__name": "masked_lm"},
     "energies": {"objective__name": "electric"},
+    "a layer for detection alone": workdirs.TEAMS,
+    "a modern layer for detection alone": workdirs.TEAMS
+    | {f"model__{name}": value for name, value in odd.MODERN.items()},
 }
 
 

@@ -18,6 +18,7 @@ OBJECTIVES = {  # name -> how the networks share; each has something that the ot
     "decoupled_detection": "gdes",
     "adversarial_generator": "all",
     "electric": "embeddings",
+    "multi_word_selection": "embeddings",
 }
 MESHES = ((1, 1, 1), (2, 2, 2))
 
@@ -31,6 +32,9 @@ def step(name, sharing, mesh):
     tree.model.update(scan="on", discriminator_head="cls_context")
     if sharing == "all":
         tree.model.generator = tree.model.discriminator.copy_and_resolve_references()
+    if name == "multi_word_selection":
+        one_shape = tree.model.discriminator.copy_and_resolve_references()
+        tree.model.update(discriminator_head="own_layer", generator=one_shape, shared_layers=1)
     tree.mesh.data, tree.mesh.fsdp, tree.mesh.tensor = mesh
     devices = jax.devices()[: np.prod(mesh)]
     ready = synthetic.prepare(config_lib.parse(tree), 100, devices)
