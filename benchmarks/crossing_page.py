@@ -33,7 +33,8 @@ def blocks(found: FinishedBudgets, picture: str) -> list[str]:
         " ELECTRA in chunk tags of a frozen encoder ([table 5](table_5.md)). Here both get more"
         " compute, and are fine-tuned.",
         "## In short",
-        headline(found),
+        " ".join(headline(found, name) for name in found.averages),
+        *_why_two(found),
         f"1 x is {found.flops(1) / 1e12:.1f}e12 training FLOPs, some minutes of one core. A"
         " generator has a share of the discriminator's width, or is *one trunk* with it. *Higher*"
         " and *lower* are two standard errors or more; in bold where luck alone makes such a"
@@ -46,7 +47,7 @@ def blocks(found: FinishedBudgets, picture: str) -> list[str]:
         " with hollow points are at half the rate; level ones are random weights.",
         "## What was done",
         _setting(found),
-        *(block for name in (MEAN, *found.measures) for block in _measure(found, name)),
+        *(block for name in (*found.averages, *found.measures) for block in _measure(found, name)),
         *_discriminators(found),
         *(block for budget in found.budgets for block in _variants(found, budget)),
         "## How to read this",
@@ -75,8 +76,19 @@ def blocks(found: FinishedBudgets, picture: str) -> list[str]:
     ]
 
 
-def headline(found: FinishedBudgets) -> str:
-    """Which arm is above BERT in the mean of all measures, or which is the nearest, in a sentence.
+def _why_two(found):
+    """Why there are two means, where there are."""
+    if found.averages == [MEAN]:
+        return []
+    return [
+        "Minimal pairs are scored by the head of pre-training and not by what is fine-tuned, and a"
+        " masked language model by the very task that it was trained on, so there is a mean without"
+        " them. It was added when the scores were known."
+    ]
+
+
+def headline(found: FinishedBudgets, mean: str = MEAN) -> str:
+    """Which arm is above BERT in one of the means, or which is the nearest, in a sentence.
 
     Only distances count of which an error is known.
     """
@@ -85,7 +97,7 @@ def headline(found: FinishedBudgets) -> str:
         if kind in runs.BERTS:
             continue
         for budget in found.budgets:
-            apart = found.apart(kind, budget, MEAN)
+            apart = found.apart(kind, budget, mean)
             if apart is not None and apart.error is not None:
                 known[kind, budget] = apart
     if not known:
@@ -97,12 +109,17 @@ def headline(found: FinishedBudgets) -> str:
 
     above = [arm for arm, apart in known.items() if apart.resolved and apart.amount > 0]
     if above:
-        arms = "; ".join(told(*arm) for arm in above)
-        return f"In the mean of all measures, above BERT: {arms}."
+        asked = [name for name in found.measures if mean == MEAN or name != runs.PAIRS]
+        arms = "; ".join(
+            told(*arm)
+            + (_by_verdict(functools.partial(found.apart, *arm), asked) if asked[1:] else "")
+            for arm in above
+        )
+        return f"In the {runs.MEANS[mean]}, above BERT: {arms}."
     nearest = max(known, key=lambda arm: known[arm].amount)
     return (
-        "In the mean of all measures no arm is above BERT at a budget that was tried. The nearest"
-        f" is {told(*nearest)}."
+        f"In the {runs.MEANS[mean]} no arm is above BERT at a budget that was tried. The nearest is"
+        f" {told(*nearest)}."
     )
 
 
@@ -113,7 +130,7 @@ def answer(found: FinishedBudgets, kind: str, rival: str) -> str:
         apart = found.apart(kind, budget, MEAN, rival)
         if apart is not None:
             compared = functools.partial(found.apart, kind, budget, other=rival)
-            inside = _by_verdict(found, compared)
+            inside = _by_verdict(compared, found.measures)
             parts.append(f"{pages.points_cell(apart)} at {_times(budget)}{inside}")
 
     said = f"**{TITLES[kind]}**, less {TITLES[rival]}, in the mean of all measures: "
@@ -122,25 +139,26 @@ def answer(found: FinishedBudgets, kind: str, rival: str) -> str:
     grown = found.growth(kind, MEAN, rival)
     if grown is not None and grown.error is not None:
         first, last = map(_times, found.ends(kind, rival))
-        inside = _by_verdict(found, functools.partial(found.growth, kind, other=rival))
+        grows = functools.partial(found.growth, kind, other=rival)
+        inside = _by_verdict(grows, found.measures)
         parts.append(f"from {first} to {last} {pages.points_cell(grown)}{inside}")
     return said + "; ".join(parts) + "."
 
 
-def _by_verdict(found, compared):
+def _by_verdict(compared, names):
     """` (all lower)`, or ` (higher in chunks by fine-tuning; lower in minimal pairs)`."""
     named: dict[str, list[str]] = {}
-    for name in found.measures:
+    for name in names:
         apart = compared(name)
         if apart is not None and apart.resolved:
             named.setdefault("higher" if apart.amount > 0 else "lower", []).append(name)
     if not named:
         return ""
-    if len(named) == 1 and [*named.values()] == [found.measures] and len(found.measures) > 1:
+    if [*named.values()] == [list(names)] and len(names) > 1:
         return f" (all {next(iter(named))})"
     told = (
-        f"{verdict} in {_listed([runs.MEASURES[name] for name in names])}"
-        for verdict, names in named.items()
+        f"{verdict} in {_listed([runs.MEASURES[name] for name in found])}"
+        for verdict, found in named.items()
     )
     return f" ({'; '.join(told)})"
 

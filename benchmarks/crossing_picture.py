@@ -30,7 +30,7 @@ SIZES_HALF = {f"{kind}_half": share for kind, share in SIZES.items()}
 
 def draw(found: runs.FinishedBudgets) -> bytes:
     """The picture; PNG."""
-    names = [runs.MEAN, *found.measures]
+    names = [*found.averages, *found.measures]
     lines = -(-(len(names) + 2) // COLUMNS)
     size = (3.7 * COLUMNS, 3.6 * lines)
     figure = mpl_figure.Figure(figsize=size, facecolor=style.LIGHT["card"])
@@ -117,5 +117,5 @@ def _sizes(axes, found):
 
 def title(name: str) -> str:
     """What a measure is called at the beginning of a line."""
-    words = "mean of all measures" if name == runs.MEAN else runs.MEASURES[name]
+    words = (runs.MEANS | runs.MEASURES)[name]
     return words[0].upper() + words[1:]

@@ -73,7 +73,10 @@ MEASURES = {
     "subjectivity_accuracy": "subjectivity by a probe",
     "pair_accuracy": "minimal pairs",
 }
+PAIRS = "pair_accuracy"  # the only one that asks the head of pre-training, and not the encoder
 MEAN = "mean"  # of all measures, as the paper's figures have the mean of GLUE
+ENCODER = "encoder"  # mean of those of the encoder, which is what is kept
+MEANS = {MEAN: "mean of all measures", ENCODER: "mean without minimal pairs"}
 _NAME = re.compile(r"(?P<kind>.*?)(_x(?P<budget>\d+))?")
 
 
@@ -131,6 +134,12 @@ class FinishedBudgets:
         ]
 
     @property
+    def averages(self) -> list[str]:
+        """Those of `MEANS` that say something else than the measures themselves."""
+        several = len(self.measures) > 2 and PAIRS in self.measures
+        return [*MEANS] if several else [MEAN]
+
+    @property
     def budgets(self) -> list[int]:
         """At which a run has finished."""
         return sorted({budget for _, budget, _ in self.runs})
@@ -154,10 +163,11 @@ class FinishedBudgets:
         return [value for value in found if value is not None]
 
     def _score(self, measured, name):
-        """One measure or the mean of all; None where one is missing."""
-        if name != MEAN:
+        """One measure or one of `MEANS`; None where one is missing."""
+        if name not in MEANS:
             return measured.get(name)
-        each = [measured.get(measure) for measure in self.measures]
+        asked = self.measures if name == MEAN else [x for x in self.measures if x != PAIRS]
+        each = [measured.get(measure) for measure in asked]
         return None if None in each else statistics.fmean(each)
 
     def mean(self, kind: str, budget: int, name: str) -> means.Mean | None:

@@ -46,7 +46,8 @@ SWITCHES = {  # numbers that 0 switches off -> what they are when on
 }
 ALWAYS_ON = {  # 0 means nothing learns, or makes a term vanish; what they weigh is data
     "objective.mask_token_rate", "objective.gen_weight", "objective.disc_weight",
-    "objective.mlm_weight", "objective.selection_weight", "optimizer.learning_rate", "optimizer.beta1", "optimizer.beta2",
+    "objective.mlm_weight", "objective.selection_weight", "optimizer.learning_rate",
+    "optimizer.beta1", "optimizer.beta2",
     "schedule.tokens", "schedule.minutes", "schedule.warmup_steps",
 }  # fmt: skip
 OTHERS = {  # what is neither a choice nor a switch

@@ -78,6 +78,24 @@ def test_the_mean_is_of_all_measures_of_a_run_that_has_all(tmp_path):
     assert found.values("bert", 1, "mean", [0, 1, 2]) == pytest.approx([0.3, 0.4])
 
 
+def test_a_mean_without_minimal_pairs_stands_beside_that_of_all(tmp_path):
+    """They ask the head of pre-training, which is not what is fine-tuned."""
+    found = write(tmp_path, {"bert": [0.50, 0.51], "electra": [0.49, 0.51]})
+    assert found.averages == ["mean"]
+    for (kind, *_), run in found.runs.items():
+        run["measures"]["stsb"] = 0.4 if kind == "bert" else 0.6
+        run["measures"]["pair_accuracy"] = 0.9 if kind == "bert" else 0.5
+    assert found.averages == ["mean", "encoder"]
+    assert found.values("electra", 1, "encoder", [0, 1]) == pytest.approx([0.545, 0.555])
+    page = page_of(found)
+    assert "In the mean of all measures no arm is above BERT at a budget that was tried." in page
+    assert (
+        "In the mean without minimal pairs, above BERT: ELECTRA, generator 1/2, at 1 x (+9.7 ± 0.3,"
+        " higher) (higher in STS-B by fine-tuning)."
+    ) in " ".join(page.split())
+    assert "## Mean without minimal pairs" in page
+
+
 def test_measures_are_told_together_or_by_name(tmp_path):
     found = write(tmp_path, {"bert": [0.5, 0.51], "electra": [0.7, 0.71]})
     for (kind, *_), run in found.runs.items():
