@@ -19,7 +19,8 @@ The tree of parameters, which is also that of a checkpoint (docs/parameters.md):
     all         the tables and encoder/{projection?, attention, feed_forward, norm?}
 
 With `shared_layers` under `embeddings` they also share their lowest layers and the projection below
-them (TEAMS, arXiv:2106.00139). These are in discriminator/, and generator/encoder holds the rest.
+them (TEAMS, arXiv:2106.00139). These are in discriminator/, and generator/upper_layers/ instead of
+generator/encoder/ has the rest: part of an encoder must not be taken for a whole one.
 
 The main network is called `discriminator/` even if its objective trains it to predict tokens; it
 then has a head like the generator's.
@@ -48,6 +49,7 @@ from electra_jax.model import (
 VOCABULARY_MULTIPLE = 128  # the vocabulary is padded to a multiple of it
 _TRUNK_PARTS = ("projection", "encoder")
 _STACKED = ("attention", "feed_forward")  # the parts of an encoder that have a layer axis
+_UPPER = "upper_layers"
 # Two towers have no trunk; `detection` is the layer of a head of its own.
 _NETWORK_PARTS = (*_TRUNK_PARTS, "left", "right", "detection", "head")
 
@@ -345,7 +347,7 @@ def module_weights(config: NetworksConfig, params: dict, name: str) -> dict:
     """Returns one network's weights in the form that its module takes, with those it shares."""
     own = {part: params[name][part] for part in params[name] if part in _NETWORK_PARTS}
     if name == "generator" and config.shared_layers:
-        return own | _shared_part(config, own, params["discriminator"])
+        return own | _whole_trunk(config, params)
     if config.sharing != "all" or "encoder" in own:
         return own
     trunk = dict(params["encoder"])
@@ -375,23 +377,21 @@ def _split_trunk(network):
 
 def _upper_part(config, generator_):
     """Returns the generator without what it shares with the discriminator: its lowest layers."""
-    upper = {
-        part: layer_stack.cut(generator_["encoder"][part], config.shared_layers)[1]
-        for part in _STACKED
-    }
-    own = {part: x for part, x in generator_.items() if part != "projection"}
-    return own | {"encoder": generator_["encoder"] | upper}
+    encoder_ = generator_["encoder"]
+    upper = {part: layer_stack.cut(encoder_[part], config.shared_layers)[1] for part in _STACKED}
+    own = {part: x for part, x in generator_.items() if part not in _TRUNK_PARTS}
+    return own | {_UPPER: encoder_ | upper}
 
 
-def _shared_part(config, own, discriminator_):
-    """Returns the generator's projection and encoder, the discriminator's lowest layers below."""
+def _whole_trunk(config, params):
+    """Returns projection and encoder of a generator that has the discriminator's lowest layers."""
+    main, upper = params["discriminator"], params["generator"][_UPPER]
     whole = {}
     for part in _STACKED:
-        lower, _ = layer_stack.cut(discriminator_["encoder"][part], config.shared_layers)
-        upper = own["encoder"][part]
-        whole[part] = jax.tree.map(lambda *both: jnp.concatenate(both), lower, upper)
-    shared = {part: discriminator_[part] for part in ("projection",) if part in discriminator_}
-    return shared | {"encoder": own["encoder"] | whole}
+        lower, _ = layer_stack.cut(main["encoder"][part], config.shared_layers)
+        whole[part] = jax.tree.map(lambda *both: jnp.concatenate(both), lower, upper[part])
+    projection = {"projection": main["projection"]} if "projection" in main else {}
+    return projection | {"encoder": upper | whole}
 
 
 def _embeddings(config):

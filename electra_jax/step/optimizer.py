@@ -146,7 +146,7 @@ def matrix_axes(path: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     A projection of the embeddings belongs to no layer, even if it lies in `encoder/`, as it does
     when both networks share one. Raises KeyError for a kernel that `MATRICES` does not cover.
     """
-    of_a_layer = re.search(r"(^|/)(encoder|detection)/.*kernel$", path)
+    of_a_layer = re.search(r"(^|/)(encoder|detection|upper_layers)/.*kernel$", path)
     if not of_a_layer or path.endswith("encoder/projection/kernel"):
         return None
 

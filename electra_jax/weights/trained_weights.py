@@ -55,7 +55,8 @@ def portable_shape(shape: networks.NetworksConfig) -> networks.NetworksConfig:
 def role_of(paths: Collection[str], network: str) -> str | None:
     """What a network's head does, by the paths of all parameters; see `Weights.role`."""
     own = [path for path in paths if path.startswith(f"{network}/")]
-    encoders = (f"{network}/encoder/", "encoder/")  # of its own, or shared
+    # Of its own, shared, or shared in part.
+    encoders = (f"{network}/encoder/", "encoder/", f"{network}/upper_layers/")
     if not own or not any(path.startswith(encoders) for path in paths):
         return None
     if any(path.startswith(f"{network}/head/output/") for path in own):

@@ -214,8 +214,8 @@ def test_a_head_with_a_layer_of_its_own_stays_behind_and_shared_layers_go_out_tw
     there = {name: flat(tmp_path / "hf" / name) for name in done["networks"]}
     kernels = {name: x["discriminator/encoder/feed_forward/in/kernel"] for name, x in there.items()}
     main, own = (
-        np.asarray(params[name]["encoder"]["feed_forward"]["in"]["kernel"])
-        for name in ("discriminator", "generator")
+        np.asarray(params[name][part]["feed_forward"]["in"]["kernel"])
+        for name, part in (("discriminator", "encoder"), ("generator", "upper_layers"))
     )
     np.testing.assert_array_equal(kernels["encoder"], main)
     np.testing.assert_array_equal(kernels["generator"], np.concatenate([main[:1], own]))

@@ -269,13 +269,13 @@ def test_networks_that_share_their_lowest_layers_compute_what_copies_of_these_wo
     config, plain = shared(1), shared(0)
     params, batch = odd.weights(config), odd.batch()
     assert "projection" not in params["generator"]
-    assert params["generator"]["encoder"]["attention"]["query"]["kernel"].shape[0] == 1
+    assert params["generator"]["upper_layers"]["attention"]["query"]["kernel"].shape[0] == 1
 
     def copied(lower, upper):
         return jax.tree.map(lambda x, y: jnp.concatenate([x[:1], y]), lower, upper)
 
     main, own = params["discriminator"], params["generator"]
-    encoder = {part: copied(main["encoder"][part], x) for part, x in own["encoder"].items()}
+    encoder = {part: copied(main["encoder"][part], x) for part, x in own["upper_layers"].items()}
     unshared = params | {"generator": own | {"encoder": encoder, "projection": main["projection"]}}
     slots_BN = jnp.tile(jnp.arange(3), (len(batch.ids_BL), 1))
     np.testing.assert_array_equal(
@@ -298,8 +298,8 @@ def test_layers_that_are_shared_hear_both_losses_and_the_others_one():
     moved = {}
     for term in ("gen", "disc"):
         found = odd.jit(jax.grad(lambda params, term=term: sums(params)[term]))(params)
-        for network in ("discriminator", "generator"):
-            kernel = found[network]["encoder"]["feed_forward"]["in"]["kernel"]
+        for network, part in (("discriminator", "encoder"), ("generator", "upper_layers")):
+            kernel = found[network][part]["feed_forward"]["in"]["kernel"]
             moved[term, network] = [bool(np.any(layer != 0)) for layer in np.asarray(kernel)]
     assert moved == {
         ("gen", "discriminator"): [True, False, False],

@@ -104,6 +104,20 @@ def config_of(path):
     return config_lib.parse(tree)
 
 
+def begun_fresh(config, vocabulary):
+    """Which parts of a run's networks are not taken from `init.from`."""
+    objective = plans.make_objective(config, vocabulary, np.ones(vocabulary.size))
+    params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)), seed=4)
+    fresh = train_step.state_of(objective, plans.make_optimizer(config), params)
+    run = starting_weights.FreshRun(
+        config.init, config.optimizer.name, fresh, objective.phases, vocabulary,
+        plans.make_mesh(config),
+    )  # fmt: skip
+    before, after = odd.flat(params), odd.flat(warm_start.state(run).params)
+    kept = {path for path in after if np.array_equal(before[path], after[path])}
+    return {"/".join(path.split("/")[:2]) for path in kept}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_goes_on_from_weights_of_every_kind(tmp_path, words, kind):
     write, expected = KINDS[kind]
@@ -118,16 +132,25 @@ def test_a_run_goes_on_from_weights_of_every_kind(tmp_path, words, kind):
     vocabulary = planning.load_vocabulary(planning.DataSettings.of(config.data, 0))
     assert vocabulary.sha256 == found.vocabulary.sha256
 
-    objective = plans.make_objective(config, vocabulary, np.ones(vocabulary.size))
-    params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)), seed=4)
-    fresh = train_step.state_of(objective, plans.make_optimizer(config), params)
-    run = starting_weights.FreshRun(
-        config.init, config.optimizer.name, fresh, objective.phases, vocabulary,
-        plans.make_mesh(config),
-    )  # fmt: skip
-    before, after = odd.flat(params), odd.flat(warm_start.state(run).params)
-    kept = {path for path in after if np.array_equal(before[path], after[path])}
-    assert {"/".join(path.split("/")[:2]) for path in kept} == expected
+    assert begun_fresh(config, vocabulary) == expected
+
+
+def test_part_of_a_generator_is_never_taken_for_a_whole_one(tmp_path, words):
+    """Of two layers one is shared, so what is the generator's own has the shape of one of one."""
+    alike = dict(model__embedding_size=32)  # no projection, whose lack would tell them apart
+    shared = workdirs.made(tmp_path / "shared", words, **workdirs.TEAMS | alike)[0]
+    whole = workdirs.TEAMS | dict(model__shared_layers=0)
+    whole["model__generator"] = ONE_SHAPE | dict(layers=1)
+    apart = workdirs.made(tmp_path / "apart", words, **whole | alike)[0]
+
+    generators = {"generator/encoder"}, {"generator/upper_layers"}
+    for config, path, fresh in (
+        (apart, tmp_path / "shared", generators[0]),
+        (shared, tmp_path / "apart", generators[1]),
+    ):
+        init = dataclasses.replace(config.init, from_=str(path))
+        began = begun_fresh(dataclasses.replace(config, init=init), words)
+        assert began == fresh | {"generator/head"}
 
 
 WITHOUT_DEVICES = """
