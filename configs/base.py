@@ -113,8 +113,8 @@ def model() -> ml_collections.ConfigDict:
     # from the generator's tables, DeBERTaV3) | 'all' (networks of one shape; section 3.2)
     c.sharing = "embeddings"
     c.shared_layers = 0  # with 'embeddings': lowest layers that both networks share (TEAMS: 3)
-    # | 'cls_context': [CLS] is added to every token, DeBERTaV3 | 'own_layer': of attention, beside
-    # the encoder's last layer, which multi_word_selection trains (TEAMS)
+    # what judges tokens reads their states | 'cls_context': that of [CLS] too, as in DeBERTaV3 |
+    # 'own_layer': has a layer beside the encoder's last, which multi_word_selection trains (TEAMS)
     c.discriminator_head = "token"
     c.dropout = 0.1  # of embeddings, attention output, feed-forward output
     c.attention_dropout = 0.1  # of attention probabilities
@@ -165,8 +165,8 @@ def objective() -> ml_collections.ConfigDict:
     c.gen_weight = 1.0  # of the generator's masked-language-model loss
     c.disc_weight = 50.0  # of the discriminator's loss; lambda in the paper
     c.mlm_weight = 1.0  # of the main network's loss, if it predicts tokens
-    c.selection_weight = 2.0  # of the loss of multi_word_selection: to find the original token ...
-    c.selection_size = 5  # ... among so many at each slot
+    c.selection_weight = 2.0  # of the loss of finding the original, with multi_word_selection
+    c.selection_size = 5  # tokens that a slot is offered there, the original among them
     return c
 
 
