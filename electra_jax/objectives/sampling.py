@@ -62,9 +62,10 @@ def distinct_from_blocks(
     scores after Gumbel noise are distributed in the same way.
 
     Args:
-      mass_BNG: as in `from_blocks`; no block that has an id to draw is without mass.
+      mass_BNG: as in `from_blocks`, from `not_vanishing`.
       mass_of: maps the drawn block_BN and the ids that are taken, int32 [B, N, O] with -1 for none,
-        to the masses [B, N, 128] inside these blocks, on any scale and 0 for ids that are taken.
+        to the masses [B, N, 128] inside these blocks, on any scale: at least `LEAST` for ids that
+        may be drawn, 0 for all others and for those that are taken.
       first_BN: the id that is given.
 
     Returns:
@@ -77,9 +78,11 @@ def distinct_from_blocks(
         """The masses of the blocks when this id is gone; `inside_BNI` are those with it."""
         is_it_BNI = jnp.arange(BLOCK) == (id_BN % BLOCK)[..., None]
         left_BN = jnp.where(is_it_BNI, 0, inside_BNI).sum(-1)
-        share_BN = jnp.maximum(left_BN / jnp.maximum(inside_BNI.sum(-1), LEAST), LEAST)
+        share_BN = left_BN / jnp.maximum(inside_BNI.sum(-1), LEAST)
         is_its_BNG = jnp.arange(mass_BNG.shape[-1]) == (id_BN // BLOCK)[..., None]
-        return mass_BNG * jnp.where(is_its_BNG, share_BN[..., None], 1)
+        emptied_BNG = is_its_BNG & (left_BN == 0)[..., None]
+        drawable_BNG = (mass_BNG > 0) & ~emptied_BNG
+        return not_vanishing(mass_BNG * jnp.where(is_its_BNG, share_BN[..., None], 1), drawable_BNG)
 
     def draw(carry, step):
         mass_BNG, taken_BNO = carry
@@ -95,6 +98,11 @@ def distinct_from_blocks(
     steps = 1 + jnp.arange(more), jnp.moveaxis(uniforms_BON2, 1, 0)
     (_, taken_BNO), _ = jax.lax.scan(draw, begun, steps)
     return taken_BNO
+
+
+def not_vanishing(mass_BNG: jax.Array, drawable_BNG: jax.Array) -> jax.Array:
+    """The masses of blocks as shares of the largest one, at least `LEAST` where there is an id."""
+    return jnp.maximum(mass_BNG / mass_BNG.max(-1, keepdims=True), LEAST) * drawable_BNG
 
 
 def _invert(mass: jax.Array, uniform: jax.Array) -> jax.Array:

@@ -101,14 +101,15 @@ def predict_sample_and_offer(
     q = _sample_distribution(
         bias_V, originals_BN.reshape(-1), forbidden_ids, disallow_correct, temperature
     )
+    # A block of which all other ids are taken would be left with those of the table's padding.
+    q = q._replace(forbidden_V=q.forbidden_V | (jnp.arange(len(bias_V)) >= size))
     predicted, mass_BNG, mass_of = _predict_and_sample(
         static, vectors_BNE, table_VE, bias_V, originals_BN, q, keys_B
     )
 
     # Where one id has nearly all of the mass, the others must not vanish beside it.
-    drawable_V = ~q.forbidden_V & (jnp.arange(len(bias_V)) < size)
-    drawable_G = drawable_V.reshape(-1, sampling.BLOCK).any(-1)
-    mass_BNG = jnp.maximum(mass_BNG / mass_BNG.max(-1, keepdims=True), sampling.LEAST) * drawable_G
+    drawable_G = ~q.forbidden_V.reshape(-1, sampling.BLOCK).all(-1)
+    mass_BNG = sampling.not_vanishing(lax.stop_gradient(mass_BNG), drawable_G)
 
     offered_BNO = sampling.distinct_from_blocks(
         offer_keys_B, mass_BNG, mass_of, originals_BN, more=offered - 1
@@ -188,11 +189,12 @@ def _predict_and_sample(static, vectors_BNE, table_VE, bias_V, originals_BN, q, 
     fixed_SE, table_VE, bias_V = lax.stop_gradient((vectors_SE, table_VE, bias_V))
 
     def mass_of(block_BN, taken_BNO=None):
-        excluded_SO = q.excluded_S[:, None]
+        excluded_SO, least = q.excluded_S[:, None], 0.0
         if taken_BNO is not None:
             excluded_SO = jnp.concatenate([excluded_SO, taken_BNO.reshape(b * n, -1)], axis=1)
+            least = sampling.LEAST
         block_S = block_BN.reshape(-1)
-        mass_SI = _masses_of_blocks(fixed_SE, table_VE, bias_V, block_S, q, excluded_SO)
+        mass_SI = _masses_of_blocks(fixed_SE, table_VE, bias_V, block_S, q, excluded_SO, least)
         return mass_SI.reshape(b, n, sampling.BLOCK)
 
     # One uniform number picks a block by the masses above; the scores of this block are computed
@@ -407,8 +409,8 @@ def _cut(piece, table_VE, bias_V, forbidden_V=None):
     return *pieces, jnp.pad(forbidden_V, (0, more)).reshape(count, length)
 
 
-def _masses_of_blocks(vectors_SE, table_VE, bias_V, block_S, q, excluded_SO):
-    """exp((score - highest) / temperature) of the ids of one block per slot: [S, 128].
+def _masses_of_blocks(vectors_SE, table_VE, bias_V, block_S, q, excluded_SO, least):
+    """exp((score - highest) / temperature) of the ids of one block per slot, or `least`: [S, 128].
 
     Forbidden ids have none, nor have those that are excluded at their slot.
     """
@@ -425,7 +427,7 @@ def _masses_of_blocks(vectors_SE, table_VE, bias_V, block_S, q, excluded_SO):
 
         scores_I = _scores(vector_E[None], table_GIE[block], bias_GI[block])[0]
         tempered_I = jnp.where(forbidden_I, _NOTHING, scores_I / q.temperature)
-        return jnp.exp(tempered_I - tempered_I.max()) * ~forbidden_I
+        return jnp.maximum(jnp.exp(tempered_I - tempered_I.max()), least) * ~forbidden_I
 
     bytes_per_slot = table_GIE[0].size * table_GIE.dtype.itemsize
     inputs = vectors_SE, block_S, excluded_SO

@@ -269,3 +269,47 @@ def test_what_is_offered_does_not_depend_on_the_rows_beside_it():
     together = offered(vectors_BNE, table_VE, bias_V, originals_BN, KEYS_B)
     alone = offered(vectors_BNE[2:3], table_VE, bias_V, originals_BN[2:3], KEYS_B[2:3])
     np.testing.assert_array_equal(together[2:3], alone)
+
+
+@pytest.mark.parametrize(
+    ("size", "likely", "original", "count"),
+    [
+        (128, range(128), 127, 5),  # one block, which the steepest scores leave nearly empty
+        (256, range(256), 255, 64),  # two, from which more are drawn than blocks are there
+        (257, (256,), 256, 5),  # the last block has one id, which is the original
+        (257, (256,), 5, 5),  # or is drawn first
+        (66, (1,), 1, 64),  # all that there is but one
+    ],
+)
+@pytest.mark.parametrize("disallow_correct", [False, True])
+def test_steep_scores_leave_no_hole_that_padding_or_no_id_at_all_falls_into(
+    size, likely, original, count, disallow_correct
+):
+    rows, padded = 200, -(-size // 128) * 128
+    bias_V = np.zeros(padded, np.float32)
+    bias_V[list(likely)] = 200.0 * (1 + np.arange(len(likely)))
+    found_BNO = offered(
+        jnp.zeros((rows, 1, E)), jnp.zeros((padded, E)), bias_V, np.full((rows, 1), original),
+        jax.random.split(jax.random.key(6), rows),
+        size=size, forbidden_ids=(0,), offered=count, disallow_correct=disallow_correct,
+    )  # fmt: skip
+    others = found_BNO[..., 1:]
+    assert ((others > 0) & (others < size)).all()
+    assert (np.diff(np.sort(found_BNO, axis=-1)) > 0).all()
+
+
+def test_what_is_offered_leaves_nothing_for_the_backward_pass():
+    """The masses of all blocks after each draw would be [O, B, N, G]."""
+    vectors_BNE, table_VE, bias_V, originals_BN = inputs()
+
+    def loss(vectors_BNE, count):
+        predicted = vocabulary_softmax.predict_sample_and_offer(
+            table_VE, bias_V, jnp.float32(1), vectors_BNE, originals_BN, KEYS_B, KEYS_B,
+            size=SIZE, forbidden_ids=FORBIDDEN, offered=count,
+        )  # fmt: skip
+        return predicted.losses_BN.sum(), predicted.offered_BNO
+
+    program = jax.make_jaxpr(jax.grad(lambda x: loss(x, 5), has_aux=True))(vectors_BNE)
+    shapes = [x.aval.shape for line in program.eqns for x in line.outvars]
+    assert (B, N, V // 128) in shapes  # of one draw
+    assert (4, B, N, V // 128) not in shapes
