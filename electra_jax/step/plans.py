@@ -338,8 +338,11 @@ def make_objective(
       unigram_V: how often the training text has each id.
       mesh: where to train; if None, on one device.
       sequence_length: tokens per row; if None, those of the first stage.
+
+    Raises ConfigError if the vocabulary has fewer tokens than a slot is to be offered.
     """
     length = sequence_length or config.data.sequence_length
+    _check_selection(config.objective, vocabulary)
     settings = dataclasses.asdict(config.objective)
     name = settings.pop("name")
     shapes = networks_config(config, vocabulary.size, mesh, length)
@@ -358,6 +361,16 @@ def make_objective(
         objective = dataclasses.replace(objective, weights_V=weights_V)
 
     return objective
+
+
+def _check_selection(chosen, vocabulary):
+    most = vocabulary.size - len(vocabulary.special_ids)
+    reads = "objective.selection_size" in config_lib.READS[chosen.name]
+    if reads and chosen.selection_size > most:
+        raise config_lib.ConfigError(
+            f"objective.selection_size={chosen.selection_size} is more than the {most} tokens of"
+            f" the vocabulary that may be offered; give {most} at most"
+        )
 
 
 def max_slots(chosen: config_lib.Objective, length: int) -> int:

@@ -84,3 +84,16 @@ def test_the_step_is_compiled_with_the_options(monkeypatch):
     ready = synthetic.prepare(options("xla_foo=1"), 100)
     with pytest.raises(jax.errors.JaxRuntimeError, match="No such compile option: 'xla_foo'"):
         ready.update.lower(ready.plan.state_shapes, ready.lanes()).compile()
+
+
+def test_a_slot_is_offered_no_more_tokens_than_there_are():
+    tree = load_config("tiny_paper")
+    tree.objective.update(name="multi_word_selection", selection_size=6)
+    few = synthetic.MadeUpVocabulary(11)
+    assert plans.make_plan(config_lib.parse(tree), few).objective.selection_size == 6
+
+    tree.objective.selection_size = 7
+    with pytest.raises(config_lib.ConfigError, match="=7 is more than the 6 tokens of the voc"):
+        plans.make_plan(config_lib.parse(tree), few)
+    tree.objective.name = "replaced_token_detection"  # does not read it
+    assert plans.make_plan(config_lib.parse(tree), few)
