@@ -122,19 +122,22 @@ def _of_rows(
     vocab_size, length = objective.networks.vocab_size, stage.sequence_length
     counted = objective.flops(length)
 
-    by_script = _parts(config, length, vocab_size, paper_flops.OUTPUT_SHARE)
-    parts = _parts(config, length, objective.networks.padded_vocab_size, objective.slots / length)
+    own_layer = objective.networks.discriminator_head == "own_layer"
+    padded, slots = objective.networks.padded_vocab_size, objective.slots / length
+    by_script = _parts(config, length, vocab_size, paper_flops.OUTPUT_SHARE, own_layer)
+    parts = _parts(config, length, padded, slots, own_layer)
     honest = {part: operations.products for part, operations in parts.items()}
 
     # `model.accounting` knows whether a layer sees less than the whole row, `paper_flops` does not.
-    # So the layers get what its count leaves after the embeddings and the head.
+    # So the layers get what its count leaves after all other parts.
     for network, count in (
         ("discriminator", counted.discriminator),
         ("generator", counted.generator + counted.generator_head),
     ):
         if count:
-            around = honest[f"{network} embeddings"] + honest[f"{network} head"]
-            honest[f"{network} layers"] = count / length - around
+            layers = f"{network} layers"
+            around = sum(x for part, x in honest.items() if part.startswith(network))
+            honest[layers] += count / length - around
 
     # In the paper a training step is two forward passes; a frozen generator needs one.
     script_row = 0.0
@@ -142,11 +145,13 @@ def _of_rows(
         frozen = part.startswith("generator") and counted.generator_passes == 1
         script_row += (1 if frozen else 2) * length * operations.as_script()
 
-    # Inference is that of the main network with the discriminator's head, as in the paper.
+    # Inference is that of the main network with the discriminator's head, as in the paper. A layer
+    # of that head stands in the place of the encoder's last one, or is left behind with the head.
     per_token = paper_flops.inference(
         _shape(config, config.model.discriminator, length, vocab_size)
     )
-    detection = accounting.detection(objective.networks, length)
+    plain = dataclasses.replace(objective.networks, discriminator_head="token")
+    detection = accounting.detection(plain, length)
     return {
         "config": config.name,
         "objective": config.objective.name,
@@ -164,11 +169,12 @@ def _of_rows(
 
 
 def _parts(
-    config: config_lib.Config, length: int, vocab_size: int, predicted: float
+    config: config_lib.Config, length: int, vocab_size: int, predicted: float, own_layer: bool
 ) -> dict[str, paper_flops.Operations]:
     """Returns the operations of one token in a forward pass of each part.
 
     Heads over the vocabulary are used at a share of the positions only, which is `predicted`.
+    `own_layer` says whether the discriminator's head has a layer of its own.
     """
     name, model = config.objective.name, config.model
     main = _shape(config, model.discriminator, length, vocab_size)
@@ -182,6 +188,11 @@ def _parts(
         "discriminator layers": paper_flops.layers(main),
         "discriminator head": head,
     }
+    if own_layer:
+        parts["discriminator own layer"] = paper_flops.layers(dataclasses.replace(main, layers=1))
+    if name == "multi_word_selection":
+        few = dataclasses.replace(main, vocab_size=config.objective.selection_size)
+        parts["discriminator selection"] = predicted * paper_flops.masked_head(few)
 
     if name == "electric":
         # Two towers; the head reads the states of both, at every token.

@@ -287,7 +287,7 @@ def test_other_budgets_buy_steps(budget, speed, steps):
 
 
 @pytest.mark.parametrize(
-    "name", ["all_tokens_mlm", "replace_mlm", "deberta_v3", "electra_15", "electric"]
+    "name", ["all_tokens_mlm", "replace_mlm", "deberta_v3", "electra_15", "electric", "teams"]
 )
 def test_the_parts_add_up_whatever_is_learnt(name):
     found = of(name)
@@ -295,6 +295,23 @@ def test_the_parts_add_up_whatever_is_learnt(name):
         token = sum(part[convention] for part in found["forward_per_token"].values())
         row = found["train_per_row"][convention]
         assert passes * found["sequence_length"] * token == pytest.approx(row)
+
+
+def test_a_layer_for_detection_and_the_selection_are_parts_of_their_own(small):
+    found = of("teams")
+    parts, before = found["forward_per_token"], small["forward_per_token"]
+    for name in ("embeddings", "layers", "head"):
+        same = f"discriminator {name}"
+        assert parts[same] == pytest.approx(before[same])
+    for convention, count in parts["discriminator own layer"].items():
+        assert 12 * count == pytest.approx(before["discriminator layers"][convention])
+    # At a slot: from 256 to 128, and products with five embeddings; 19 slots of 128 places.
+    selection = parts["discriminator selection"]
+    assert selection["honest"] == pytest.approx(19 / 128 * (2 * 256 * 128 + 2 * 5 * 128))
+    others = (1 + 8 + 5) * 128 + (5 + 2) * 5
+    assert selection["paper"] == pytest.approx(80 / 512 * (2 * 256 * 128 + 2 * 5 * 128 + others))
+    # What is fine-tuned, or judges, has as many layers as without.
+    assert found["inference"] == small["inference"]
 
 
 def test_parameters_of_small_by_part(small):
