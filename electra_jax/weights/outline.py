@@ -30,6 +30,8 @@ _OF_BOTH = (
     "positions", "rotary_base", "feed_forward_kind", "norm_place", "norm_kind", "biases",
     "local_window", "global_every",
 )  # fmt: skip
+# Those that not all objectives read -> what holds for the networks of others.
+_OF_SOME = {"shared_layers": 0, "discriminator_head": "token"}
 _OF_ONE = ("layers", "width", "heads", "feed_forward")
 _ROWS = 512  # tokens, where the longest rows of training are not known
 
@@ -102,6 +104,9 @@ def _of_workdir(path):
     paths = [name.partition("/")[2] for name in about["digest"]]  # without params/, ema/
     longest = stages.longest_row(trained, about.get("rows_by_stage", ()))
     model = {name: getattr(trained.model, name) for name in _OF_BOTH}
+    for name, without in _OF_SOME.items():
+        if f"model.{name}" not in config_lib.READS[trained.objective.name]:
+            model[name] = without
     for network in trained_weights.NETWORKS:
         model[network] = dataclasses.asdict(getattr(trained.model, network))
     return Outline(model, {"vocab": vocab}, _roles(paths), longest)

@@ -79,6 +79,15 @@ KINDS = {  # name -> (writes the weights, what begins fresh)
         run_of(**PREDICTS, model__sharing="gdes", model__shared_layers=1),
         HEAD,
     ),
+    "one that shares no layers whatever its settings say": (
+        run_of(
+            **workdirs.TEAMS
+            | {"model__discriminator_head": "token", "model__sharing": "gdes"}
+            | {"objective__name": "decoupled_detection"},
+        ),
+        NOTHING,
+    ),
+    "one without such a head": (run_of(**PREDICTS, model__discriminator_head="own_layer"), HEAD),
     "selection and shared layers": (run_of(**workdirs.TEAMS), NOTHING),
     "an export of these": (export("to_orbax", **workdirs.TEAMS), NOTHING),
     "their discriminator": (
