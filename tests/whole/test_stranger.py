@@ -62,6 +62,9 @@ KINDS = {
     "predicts": {"objective__name": "masked_lm"},
     "energies": {"objective__name": "electric"},
     "a layer for detection alone": workdirs.TEAMS,
+    "all shared but a layer for detection alone": workdirs.TEAMS
+    | {"model__sharing": "all", "model__shared_layers": 0}
+    | ONE_SHAPE,
     "a modern layer for detection alone": workdirs.TEAMS
     | {f"model__{name}": value for name, value in odd.MODERN.items()},
 }
