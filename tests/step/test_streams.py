@@ -32,6 +32,8 @@ def objective(name, **changes):
     settings = dict(model__dropout=0.1, model__attention_dropout=0.1, model__scan="on")
     if name == "frozen_generator":
         settings |= dict(model__sharing="none", init__generator_from="runs/generator")
+    if name == "multi_word_selection":
+        settings |= dict(model__discriminator_head="own_layer")
     config = tiny_networks.config(
         config_lib.parse(tiny_paper.get_config()), name, **settings | changes
     )
