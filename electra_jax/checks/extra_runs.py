@@ -197,6 +197,7 @@ def frozen_generator(runs: finished_runs.RunsOfSeed) -> Result:
     steps = c.schedule.steps // 4
     short = dict(
         model__sharing="none",
+        model__shared_layers=0,
         schedule__steps=steps,
         schedule__warmup_steps=c.schedule.warmup_steps // 4,
         logging__every=max(1, steps // 10),

@@ -74,6 +74,7 @@ def config(
         discriminator=dict(layers=1, width=32, feed_forward=64) | heads,
         generator=dict(layers=1, width=16, feed_forward=32) | heads,
         sharing="embeddings",
+        shared_layers=0,
         dropout=0.0,
         attention_dropout=0.0,
         attention="einsum",

@@ -53,6 +53,15 @@ def test_what_is_built_here_passes(number, monkeypatch):
     assert failing(number) == set()
 
 
+def test_networks_that_share_layers_are_checked_as_small_ones_that_do_not():
+    one_shape = dict(layers=2, width=32, heads=2, feed_forward=64)
+    tree = small_run("builtin", "", model__generator=one_shape, model__shared_layers=1)
+    tree.model.discriminator.update(one_shape)
+    result = all_checks.UNTRAINED[7](config_lib.parse(tree), 0)
+    assert result.verdict != result_lib.FAILS
+    assert tiny_networks.config(config_lib.parse(tree)).model.shared_layers == 0
+
+
 # Broken on purpose: the same functions, and the verdict turns
 
 
