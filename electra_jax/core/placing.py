@@ -42,10 +42,10 @@ def with_table_copies(mesh: Mesh, rows: PartitionSpec = ROWS) -> Callable[[dict]
     `rows` names the axes that split rows, and there is a copy for each place on them.
 
     The tables are read three times: by the look-ups of both networks, and by the generator's
-    softmax. If XLA splits a look-up by itself, it merges the gradients of both into one scatter,
-    for which it moves rows between devices, across slices too; and a table that is split along E
-    would give activations that are split over the same mesh axis as their rows. Layers do not have
-    these problems.
+    softmax; by `networks.selection_scores` once more. If XLA splits a look-up by itself, it merges
+    the gradients of both into one scatter, for which it moves rows between devices, across slices
+    too; and a table that is split along E would give activations that are split over the same mesh
+    axis as their rows. Layers do not have these problems.
     """
     if mesh.size == 1:
         return lambda params: params
