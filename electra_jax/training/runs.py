@@ -208,9 +208,17 @@ def _first_state(config, workdir, mesh, vocabulary, programs) -> train_step.Trai
     state = programs.init()
     if not (config.init.from_ or config.init.generator_from):
         return state
-    init, phases = _with_own_weights(config.init, workdir), programs.plan.objective.phases
+    plan = programs.plan
     return warm_start.state(
-        starting_weights.FreshRun(init, config.optimizer.name, state, phases, vocabulary, mesh)
+        starting_weights.FreshRun(
+            init=_with_own_weights(config.init, workdir),
+            optimizer=config.optimizer.name,
+            fresh=state,
+            phases=plan.objective.phases,
+            vocabulary=vocabulary,
+            mesh=mesh,
+            shared_layers=plan.networks.shared_layers,
+        )
     )
 
 

@@ -52,6 +52,7 @@ class FreshRun:
     phases: tuple[Phase, ...]  # of the run's objective
     vocabulary: vocabulary_lib.Vocabulary
     mesh: Mesh | None = None  # None if only shapes are compared
+    shared_layers: int = 0  # the lowest layers that both networks share
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +63,7 @@ class StartingWeights:
     params: dict[str, jax.Array]
     tokens: resizing.Tokens | None  # None if the vocabulary is the same
     moments: dict[str, Any] | None  # by the paths of a fresh optimizer state; None if not read
+    shared_layers: int = 0  # the lowest layers of its generator, which are the discriminator's
 
 
 def open(setting: str, run: FreshRun) -> StartingWeights:
@@ -100,7 +102,8 @@ def open(setting: str, run: FreshRun) -> StartingWeights:
             raise config_lib.ConfigError(_NO_AVERAGES.format(path))
         tokens = _grown_tokens(named, found.vocabulary, vocabulary)
         moments = google_moments(named, found, run) if wants else None
-        return StartingWeights(named, trees.flat(found.params), tokens, moments)
+        params, shared = trees.flat(found.params), found.networks.shared_layers
+        return StartingWeights(named, params, tokens, moments, shared)
     if found is not None:
         return _of_checkpoint(named, found, wants, run)
 
@@ -375,7 +378,8 @@ def _of_checkpoint(named, folder, wants, run) -> StartingWeights:
     tree = checkpoint.restore(folder, abstract).tree
     if "optimizer" in shapes:
         moments = trees.flat(tree["optimizer"])
-    return StartingWeights(named, trees.flat(tree[part]), tokens, moments)
+    shared = plans.networks_config(trained, old.size).shared_layers
+    return StartingWeights(named, trees.flat(tree[part]), tokens, moments, shared)
 
 
 def _old_vocabulary(named, folder, trained, sha256):

@@ -11,11 +11,13 @@
 
 A parameter is matched by its path alone; its shape is only checked. Since the paths of different
 heads overlap, a head is taken only by a head of the same kind: one that predicts tokens never
-becomes one that detects replacements. A generator is taken whole, encoder and head, or not at all.
+becomes one that detects replacements. A generator is taken whole, encoder and head, or not at all;
+layers that it shared with the discriminator and that are its own in this run are copied.
 Parameters that the source does not have stay fresh, and the log names them.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +35,7 @@ from electra_jax.weights import reading, resizing, starting_weights, trained_wei
 
 _TRUNKS = ("discriminator/encoder/", "encoder/")
 _ENCODER = "generator/encoder/"
+_UPPER = "generator/upper_layers/"  # of a generator that shares the others
 _BESIDE_A_GENERATOR = ("generator/embeddings/", "generator/baseline/")
 _DOES = {  # role of a network -> what its head does, for users
     "judges": "detects replaced tokens",
@@ -51,7 +54,7 @@ def state(run: starting_weights.FreshRun) -> train_step.TrainState:
 
     source = None
     if init.from_:
-        source = starting_weights.open("init.from", run)
+        source = _with_own_layers(run, starting_weights.open("init.from", run))
         taken = _main_network(run, source, leaves)
     ours = set(taken)  # parameters whose moments init.from has, not those of another source
     if source:
@@ -60,7 +63,7 @@ def state(run: starting_weights.FreshRun) -> train_step.TrainState:
         ours -= set(its_tables)
 
     if init.generator_from:
-        other = starting_weights.open("init.generator_from", run)
+        other = _with_own_layers(run, starting_weights.open("init.generator_from", run))
         its_generator = _generator(run, other, leaves)
         its_generator |= _deltas_kept(run, taken, its_generator, leaves)
         taken |= its_generator
@@ -94,7 +97,10 @@ def check_shapes(config: config_lib.Config) -> None:
     has_generator = config.objective.name not in (*config_lib.WITHOUT_GENERATOR, "electric")
 
     if init.from_:
-        named, (shape, theirs, _) = f"init.from={init.from_!r}", _ahead("init.from", init.from_)
+        named, (shape, theirs, _) = (
+            f"init.from={init.from_!r}",
+            _ahead("init.from", init.from_, ours),
+        )
         if shape is not None:
             found, fresh = _main_shapes(shape), _main_shapes(ours)
             for path in fresh:
@@ -108,7 +114,7 @@ def check_shapes(config: config_lib.Config) -> None:
 
     if init.generator_from and has_generator:
         named = f"init.generator_from={init.generator_from!r}"
-        _, theirs, roles = _ahead("init.generator_from", init.generator_from)
+        _, theirs, roles = _ahead("init.generator_from", init.generator_from, ours)
         _check_predicts(named, roles)
         prefix = "generator/" if theirs and _has(theirs, "generator/") else "discriminator/"
         # One without an encoder of its own is refused with other words.
@@ -133,7 +139,7 @@ def _warn_of_other_attention(named, theirs, ours):
             )  # fmt: skip
 
 
-def _ahead(setting, path):
+def _ahead(setting, path, ours):
     """(the shapes of the networks at a path or None, arrays without content by path, roles).
 
     The arrays are {} for exports and Google's checkpoints. Those of Hugging Face's folders are
@@ -151,8 +157,40 @@ def _ahead(setting, path):
         trained = config_lib.parse_saved(about["config"])
         shape = _any_vocabulary(trained)
         held = {name.partition("/")[2] for name in about["digest"]}
-        return shape, {name: x for name, x in _leaves(shape).items() if name in held}, {}
+        leaves = {name: x for name, x in _leaves(shape).items() if name in held}
+        whole = functools.partial(_own_layers, there=shape.shared_layers, here=ours.shared_layers)
+        return shape, _without_content(jax.eval_shape(whole, leaves)), {}
     return None, {}, {}
+
+
+def _with_own_layers(run, source):
+    """Returns the source with the layers in its generator that are the generator's own here."""
+    params = _own_layers(source.params, source.shared_layers, run.shared_layers)
+    return dataclasses.replace(source, params=params)
+
+
+def _own_layers(params, there, here):
+    """Returns a source's arrays by path, in its generator the layers above the lowest `here`.
+
+    There the lowest `there` are the discriminator's. Where that are fewer, those between have no
+    place, and the generator has no encoder that could be taken.
+    """
+    if there == here or not _has(params, _UPPER):
+        return params
+    found = {path: x for path, x in params.items() if not path.startswith(_UPPER)}
+    if there < here:
+        return found
+
+    for path in params.keys() - found.keys():
+        part, own = path.removeprefix(_UPPER), params[path]
+        if part.startswith(("attention/", "feed_forward/")):
+            own = jnp.concatenate([params[f"discriminator/encoder/{part}"][here:there], own])
+        found[f"{_UPPER if here else _ENCODER}{part}"] = own
+    if not here:
+        for path in [path for path in params if path.startswith("discriminator/projection/")]:
+            # Copied: a training step donates the memory of each array once.
+            found[path.replace("discriminator", "generator", 1)] = jnp.copy(params[path])
+    return found
 
 
 def _check_predicts(named, roles):
@@ -164,8 +202,14 @@ def _check_predicts(named, roles):
 
 def _leaves(shape):
     """The parameters of both networks by path, as arrays that have a shape and no content."""
-    leaves = trees.flat(jax.eval_shape(lambda: networks.init(shape, jax.random.key(0))))
-    return {path: np.broadcast_to(np.float32(0), x.shape) for path, x in leaves.items()}
+    return _without_content(
+        trees.flat(jax.eval_shape(lambda: networks.init(shape, jax.random.key(0))))
+    )
+
+
+def _without_content(shapes):
+    """Arrays of these shapes, by path, that take no memory."""
+    return {path: np.broadcast_to(np.float32(0), x.shape) for path, x in shapes.items()}
 
 
 def _encoder_paths(leaves):

@@ -65,7 +65,10 @@ def start(source, name, size, generator_from="", **changes):
     before = odd.flat(params)
     fresh = train_step.state_of(objective, plans.make_optimizer(config), params)
     mesh, optimizer = plans.make_mesh(config), config.optimizer.name
-    run = starting_weights.FreshRun(config.init, optimizer, fresh, objective.phases, WORDS, mesh)
+    shared = objective.networks.shared_layers
+    run = starting_weights.FreshRun(
+        config.init, optimizer, fresh, objective.phases, WORDS, mesh, shared
+    )
     after = odd.flat(warm_start.state(run).params)
     unchanged = {path for path in before if np.array_equal(before[path], after[path])}
     return set(after) - unchanged, unchanged

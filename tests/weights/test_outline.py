@@ -120,7 +120,7 @@ def begun_fresh(config, vocabulary):
     fresh = train_step.state_of(objective, plans.make_optimizer(config), params)
     run = starting_weights.FreshRun(
         config.init, config.optimizer.name, fresh, objective.phases, vocabulary,
-        plans.make_mesh(config),
+        plans.make_mesh(config), objective.networks.shared_layers,
     )  # fmt: skip
     before, after = odd.flat(params), odd.flat(warm_start.state(run).params)
     kept = {path for path in after if np.array_equal(before[path], after[path])}
