@@ -15,7 +15,9 @@ from typing import Any, dataclass_transform
 SERVICES = ("wandb", "trackio", "mlflow")  # the names that logging.writers may hold
 
 # The held-out metrics that checkpoint.keep_best may name. Of losses the lowest is the best one.
-BEST_BY = ("loss", "gen_masked_loss", "mlm_masked_loss", "disc_loss", "disc_auc")
+BEST_BY = (
+    "loss", "gen_masked_loss", "mlm_masked_loss", "disc_loss", "disc_auc", "selection_loss",
+)  # fmt: skip
 
 OBJECTIVES = (
     "replaced_token_detection",

@@ -149,6 +149,7 @@ def evaluated(objective: str) -> tuple[str, ...]:
         "mlm_masked_loss": not detects,
         "disc_loss": detects,
         "disc_auc": detects,
+        "selection_loss": "objective.selection_size" in READS[objective],
     }
     return tuple(name for name, is_there in found.items() if is_there)
 

@@ -28,6 +28,7 @@ def check(c: Config) -> None:
     """
     _check_networks(c)
     _check_objective(c)
+    _check_head(c)
     _check_shared_layers(c)
     _check_init(c)
     _check_rows(c)
@@ -81,14 +82,6 @@ def _check_objective(c: Config) -> None:
             " least of objective.temperature; take 0 for one temperature from the start"
         )
 
-    reads_head = "model.discriminator_head" in READS[o.name]
-    if c.model.discriminator_head == "own_layer" and reads_head and o.name not in _SELECTS:
-        raise ConfigError(
-            "model.discriminator_head='own_layer' leaves the encoder's last layer untrained with"
-            f" objective.name={o.name!r}; try 'token' or 'cls_context', or"
-            f" objective.name={_SELECTS[0]!r}, which trains it"
-        )
-
     alone = o.name in WITHOUT_GENERATOR  # `sharing` is not read then, which is a warning only
     if sharing == "all" and not alone and c.model.generator != c.model.discriminator:
         raise ConfigError(
@@ -107,6 +100,26 @@ def _check_objective(c: Config) -> None:
         raise ConfigError(
             "objective.name='frozen_generator' needs a trained generator; give"
             " init.generator_from a workdir with one"
+        )
+
+
+def _check_head(c: Config) -> None:
+    """Checks that something trains the encoder's last layer, which is what is fine-tuned."""
+    o = c.objective
+    if c.model.discriminator_head != "own_layer" or "model.discriminator_head" not in READS[o.name]:
+        return
+
+    untrained = (
+        "model.discriminator_head='own_layer' leaves the encoder's last layer untrained with"
+    )
+    if o.name not in _SELECTS:
+        raise ConfigError(
+            f"{untrained} objective.name={o.name!r}; try 'token' or 'cls_context', or"
+            f" objective.name={_SELECTS[0]!r}, which trains it"
+        )
+    if not o.selection_weight:
+        raise ConfigError(
+            f"{untrained} objective.selection_weight=0; give it a weight, or take 'token'"
         )
 
 

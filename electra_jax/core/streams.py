@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Randomness as a tree of named streams, with one key per row of the run.
 
-    run's key > stream > step > row [> part [> layer]]
+    run's key > stream > step > row [> part [> layer [> layer of a head]]]
 
 A row's key depends only on the run's seed, the stream's name, the step and the row's number. It
 does not depend on the device that holds the row or on how the batch is split. So 1 device, 8

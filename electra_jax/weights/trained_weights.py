@@ -98,8 +98,13 @@ class Weights:
         own = dict(networks.alone(self.networks, self.params, network))
         params = {"embeddings": own.pop("embeddings"), "discriminator": own}
         shape = getattr(self.networks, network)
+        head = self.networks.discriminator_head if network == "discriminator" else "token"
         config = dataclasses.replace(
-            self.networks, discriminator=shape, sharing="embeddings", shared_layers=0
+            self.networks,
+            discriminator=shape,
+            sharing="embeddings",
+            shared_layers=0,
+            discriminator_head=head,
         )
         return dataclasses.replace(
             self, params=params, networks=config, moments=None, only=self.only or network

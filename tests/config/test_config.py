@@ -196,6 +196,10 @@ TALLER = dict(layers=2, width=32, heads=2, feed_forward=64)
             dict(objective__name="replaced_token_detection"),
             "own_layer' leaves the encoder's last layer untrained with objective.name='replaced_",
         ),
+        (
+            dict(objective__selection_weight=0.0),
+            "own_layer' leaves the encoder's last layer untrained with objective.selection_weight",
+        ),
     ],
 )
 def test_what_does_not_go_with_shared_layers_or_a_layer_for_detection_alone(settings, message):
