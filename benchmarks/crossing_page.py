@@ -325,7 +325,7 @@ def _variants(found, budget):
     origins = [kind for kind in found.curves if kind in {*map(runs.origin, kinds)}]
     scores = [
         [TITLES[kind], *(pages.percent_cell(found.mean(kind, budget, name)) for name in names)]
-        for kind in [*origins, *kinds]
+        for kind in dict.fromkeys([*origins, *kinds])  # one may be another's origin
     ]
     apart = [
         [

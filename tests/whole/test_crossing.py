@@ -8,7 +8,7 @@ import pytest
 from benchmarks import crossing, crossing_page, crossing_picture, crossing_runs, equal_compute
 
 KINDS = ("bert", "electra", "one_trunk", "bert_half", "electra_half", "two_stage", "electra_whole",
-         "electra_demo_half")  # fmt: skip
+         "electra_demo_half", "selection_demo_half")  # fmt: skip
 
 
 def write(workdir, results):
@@ -94,6 +94,14 @@ def test_a_mean_without_minimal_pairs_stands_beside_that_of_all(tmp_path):
         " higher) (higher in STS-B by fine-tuning)."
     ) in " ".join(page.split())
     assert "## Mean without minimal pairs" in page
+
+
+def test_a_variant_that_another_one_changes_has_one_row(tmp_path):
+    scores = {name: [0.5, 0.6] for name in ("bert_half", "electra_half", "electra_demo_half")}
+    page = page_of(write(tmp_path, scores | {"selection_demo_half": [0.7, 0.8]}))
+    variants = page.split("## Variants at 1 x")[1].split("less what it changes")[0]
+    assert variants.count("| ELECTRA, corruption of the demo, half the rate |") == 1
+    assert "| corruption of the demo and selection, half the rate | 75.0" in variants
 
 
 def test_measures_are_told_together_or_by_name(tmp_path):
