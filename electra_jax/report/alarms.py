@@ -126,7 +126,7 @@ class Watch:
         Each figure but the recall is a margin over the baseline: positive if something was learnt.
         """
         auc, margins = metric_values.value(row, "disc_auc"), {}
-        for name in ("disc_loss", "gen_masked_loss", "mlm_masked_loss"):
+        for name in ("disc_loss", "gen_masked_loss", "mlm_masked_loss", "selection_loss"):
             value, baseline = metric_values.value(row, name), baselines.of(name, row)
             margins[name] = None if None in (value, baseline) else baseline.margin(value)
         figures = {
@@ -159,7 +159,7 @@ class Watch:
         )
 
 
-_LOSSES = ("loss", "gen_loss", "mlm_loss", "disc_loss")
+_LOSSES = ("loss", "gen_loss", "mlm_loss", "disc_loss", "selection_loss")
 _LOST = {  # figure -> alarm, value from which on it is learnt, below which it is lost, sentence
     "recall": (
         "discriminator_collapse", 0.05, 0.005,
@@ -173,6 +173,10 @@ _LOST = {  # figure -> alarm, value from which on it is learnt, below which it i
     "disc_loss": (
         "discriminator_collapse", 0.01, 0.0,
         "disc_loss is back above that of one guess for every token, by {:.3f}",
+    ),
+    "selection_loss": (
+        "discriminator_collapse", 0.05, 0.0,
+        "selection_loss is back above that of guessing among the tokens offered, by {:.3f} nats",
     ),
     "gen_masked_loss": (
         "generator_collapse", 0.05, 0.0,

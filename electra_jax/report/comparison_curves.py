@@ -21,6 +21,7 @@ _CURVES = (  # kind of row, metric, title, subtitle
     ("eval", "disc_auc_unigram", "AUC on unigram replacements", "held-out disc_auc_unigram"),
     ("eval", "disc_auc", "AUC on its own generator", "held-out disc_auc"),
     ("eval", "disc_loss", "Discriminator loss", "held-out disc_loss, nats"),
+    ("eval", "selection_accuracy", "Selection accuracy", "held-out selection_accuracy"),
     ("eval", "loss", "Loss", "held-out loss, weighted as each run has it"),
     ("train", "loss", "Training loss", "loss, weighted as each run has it"),
     ("train", "grad_norm", "Gradient norm", "grad_norm, before clipping"),

@@ -22,6 +22,7 @@ _LADDERS = (  # metric, title
     ("disc_loss", "Discriminator loss"),
     ("gen_masked_accuracy", "Generator accuracy"),
     ("disc_accuracy", "Discriminator accuracy"),
+    ("selection_accuracy", "Selection accuracy"),
     ("mlm_masked_accuracy", "Main network's accuracy"),
 )
 MARKS = {"better": "good", "worse": "bad"}  # verdict -> colour of the palette

@@ -318,5 +318,6 @@ MARKED = {  # alarm -> the panels that mark its step
         "Discriminator AUC",
         "Recall at 2 % false alarms",
         "Discriminator accuracy",
+        "Selection among the tokens offered",
     ),
 }

@@ -19,8 +19,8 @@ def train(**columns):
 
 
 def evaluations(**columns):
-    """The same as evaluations; 0.9 of the tokens are original, the word frequencies give 7."""
-    beside = {"kind": "eval", "disc_majority": 0.9, "unigram_entropy": 7.0}
+    """The same as evaluations; 0.9 of tokens are original, word frequencies give 7, chance 1/5."""
+    beside = {"kind": "eval", "disc_majority": 0.9, "unigram_entropy": 7.0, "selection_chance": 0.2}
     return [row | beside for row in train(**columns)]
 
 
@@ -75,6 +75,8 @@ def test_samples_as_good_as_the_best_guess_are_no_samples_any_more():
         (dict(disc_auc=[0.5, 0.8, 0.505, 0.49, 0.5, 0.5]), "discriminator_collapse"),
         # 0.325 nats is what the best constant guess gets with 0.9 original
         (dict(disc_loss=[0.6, 0.2, 0.33, 0.34, 0.4, 0.4]), "discriminator_collapse"),
+        # 1.609 nats is what a guess among five tokens gets
+        (dict(selection_loss=[1.7, 1.2, 1.62, 1.63, 1.62, 1.62]), "discriminator_collapse"),
         (dict(gen_masked_loss=[9.0, 5.0, 7.1, 7.2, 7.1, 7.3]), "generator_collapse"),
         (dict(mlm_masked_loss=[9.0, 5.0, 7.1, 7.2, 7.1, 7.3]), "main_network_collapse"),
     ],
