@@ -206,6 +206,9 @@ def test_a_new_kernel_of_a_layer_asks_for_its_line():
     with pytest.raises(KeyError, match="no line of optimizer.MATRICES covers a/encoder/new/kernel"):
         optimizer.matrix_axes("a/encoder/new/kernel")
     assert optimizer.matrix_axes("encoder/feed_forward/in/kernel")  # one encoder for both networks
+    for layers in ("discriminator/detection", "generator/upper_layers"):  # those of TEAMS
+        assert optimizer.matrix_axes(f"{layers}/feed_forward/out/kernel") == ((1,), (2,))
+    assert optimizer.matrix_axes("discriminator/selection/dense/kernel") is None
 
 
 def test_lamb_has_a_ratio_for_each_layer_of_a_kernel_and_for_every_other_array_that_decays():

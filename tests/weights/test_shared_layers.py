@@ -114,3 +114,12 @@ def test_a_run_that_shares_as_many_takes_all(words, size, sharing):
     _, _, params = begun(words, SHARING | size, "init.from", path)
     for name, x in trees.flat(params).items():
         np.testing.assert_array_equal(x, trees.flat(before)[name], err_msg=name)
+
+
+def test_a_run_that_shares_fewer_gets_copies_of_those_between(words, size, trained):
+    deeper = dict(layers=3, **SHAPE)
+    three = SHARING | {"model__discriminator": deeper, "model__generator": deeper}
+    path, theirs, before = trained(three | {"model__shared_layers": 2})
+    shape, _, params = begun(words, three | size, "init.from", path)
+    assert (theirs.shared_layers, shape.shared_layers) == (2, 1)
+    np.testing.assert_allclose(predictions(shape, params), predictions(theirs, before), atol=1e-5)
