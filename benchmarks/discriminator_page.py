@@ -294,6 +294,7 @@ ANSWERS = (
             ("half_unigram", AGAIN, "draws by frequency instead of the middle one"),
             ("half_weak", AGAIN, "the weak one"),
             ("half_strong", AGAIN, "the strong one"),
+            ("half_strong_fourfold", "half_steps_fourfold", "the same with four times the steps"),
             ("unigram", REFERENCE, "at the full rate, which is too high for so few steps, draws"),
             ("weak", REFERENCE, "the weak one"),
             ("strong", REFERENCE, "the strong one"),
