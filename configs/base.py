@@ -235,8 +235,8 @@ def checkpoint() -> ml_collections.ConfigDict:
     c.keep_last = 3  # number of newest checkpoints that are kept
     c.keep_every = 0  # checkpoints at multiples of so many steps are never deleted; 0: none
     # the held-out metric whose best checkpoint is kept too: 'loss' | 'gen_masked_loss' |
-    # 'mlm_masked_loss' | 'disc_loss' | 'disc_auc' | 'selection_loss'; '': none. It needs evaluations
-    # at those steps
+    # 'mlm_masked_loss' | 'disc_loss' | 'disc_auc' | 'selection_loss'; '': none. It needs
+    # evaluations at those steps
     c.keep_best = ""
     return c
 
