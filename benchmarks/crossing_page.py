@@ -157,8 +157,8 @@ def _by_verdict(compared, names):
     if [*named.values()] == [list(names)] and len(names) > 1:
         return f" (all {next(iter(named))})"
     told = (
-        f"{verdict} in {_listed([runs.MEASURES[name] for name in found])}"
-        for verdict, found in named.items()
+        f"{verdict} in {_listed([runs.MEASURES[name] for name in resolved])}"
+        for verdict, resolved in named.items()
     )
     return f" ({'; '.join(told)})"
 

@@ -113,8 +113,9 @@ def model() -> ml_collections.ConfigDict:
     # from the generator's tables, DeBERTaV3) | 'all' (networks of one shape; section 3.2)
     c.sharing = "embeddings"
     c.shared_layers = 0  # with 'embeddings': lowest layers that both networks share (TEAMS: 3)
-    # what judges tokens reads their states | 'cls_context': that of [CLS] too, as in DeBERTaV3 |
-    # 'own_layer': has a layer beside the encoder's last, which multi_word_selection trains (TEAMS)
+    # reads the state of each token | 'cls_context': that of [CLS] too, as in DeBERTaV3 |
+    # 'own_layer': has a layer of its own, beside the encoder's last, which multi_word_selection
+    # then trains (TEAMS)
     c.discriminator_head = "token"
     c.dropout = 0.1  # of embeddings, attention output, feed-forward output
     c.attention_dropout = 0.1  # of attention probabilities
