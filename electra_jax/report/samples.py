@@ -48,6 +48,9 @@ def compile_intermediates(objective: Objective, pad_id: int) -> Callable[..., di
             made |= {"sampled": played.sampled_BN, "replaced": played.replaced_BL}
         if getattr(played, "disc_logits_BL", None) is not None:  # there is a discriminator
             made["believed"] = jax.nn.sigmoid(played.disc_logits_BL)
+        if getattr(played, "selection_scores_BNO", None) is not None:
+            made["offered"] = played.offered_BNO
+            made["selected"] = jax.nn.softmax(played.selection_scores_BNO)
         return made
 
     return jax.jit(intermediates)
@@ -95,12 +98,14 @@ def _example(vocabulary, ids_L, played) -> view.Example:
     real = [place for place, id_ in enumerate(ids_L) if id_ != vocabulary.pad_id]
 
     # Slots are a padded list of positions; only those that are used count.
-    chosen, masked, sampled = set(), set(), {}
+    chosen, masked, sampled, offered = set(), set(), {}, {}
     for n, slot in enumerate(map(int, played["slots"])):
         if played["used"][n]:
             chosen.add(slot)
             if "sampled" in played:
                 sampled[slot] = int(played["sampled"][n])
+            if "offered" in played:
+                offered[slot] = _offers(vocabulary, played["offered"][n], played["selected"][n])
         if played["masked"][n]:
             masked.add(slot)
 
@@ -125,4 +130,13 @@ def _example(vocabulary, ids_L, played) -> view.Example:
         special=[int(ids_L[i]) in vocabulary.special_ids for i in real],
         sampled_starts_word=[starts(sampled.get(i, ids_L[i])) for i in real],
         shown=[shown(i) for i in real],
+        offered=[offered.get(i) for i in real] if "offered" in played else (),
     )
+
+
+def _offers(vocabulary, ids_O, p_O) -> list[view.Offer]:
+    """The tokens that are offered at a slot, with what the discriminator believes of each."""
+    return [
+        view.Offer(vocabulary.spelled(int(id_)), bool(vocabulary.starts_word_V[id_]), float(p))
+        for id_, p in zip(ids_O, p_O, strict=True)
+    ]

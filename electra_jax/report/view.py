@@ -22,6 +22,16 @@ PLAIN = "plain"  # all others: original, and judged original
 OUTCOMES = (CAUGHT, MISSED, UNJUDGED, FALSE_ALARM, LUCKY, PLAIN)
 
 THRESHOLD = 0.5  # where the discriminator finds both answers equally likely
+_MAY_BE_EMPTY = ("special", "sampled_starts_word", "shown", "offered")  # fields of Example
+
+
+@dataclasses.dataclass(frozen=True)
+class Offer:
+    """A token that is offered at a slot, among which the original is to be found."""
+
+    piece: str
+    starts_word: bool
+    p: float  # that it is the original, according to the discriminator
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +55,8 @@ class Example:
         original piece does.
       shown: where a kept position was shown as another token than the original one: its piece, and
         whether that begins a word; None elsewhere. If empty, there is no such position.
+      offered: the tokens that are offered at a slot, the original first; None elsewhere. If empty,
+        the objective has no selection.
       threshold: the least probability at which a token is judged replaced.
     """
 
@@ -58,6 +70,7 @@ class Example:
     special: Sequence[bool] = ()
     sampled_starts_word: Sequence[bool] = ()
     shown: Sequence[tuple[str, bool] | None] = ()
+    offered: Sequence[Sequence[Offer] | None] = ()
     threshold: float = THRESHOLD
 
     def __post_init__(self):
@@ -65,8 +78,8 @@ class Example:
             if field.name == "threshold":
                 continue
             length = len(getattr(self, field.name))
-            optional = field.name in ("special", "sampled_starts_word", "shown")
-            if length != len(self.pieces) and not (optional and length == 0):
+            empty = field.name in _MAY_BE_EMPTY and length == 0
+            if length != len(self.pieces) and not empty:
                 raise ValueError(
                     f"{field.name} has {length} entries for {len(self.pieces)} pieces; "
                     "give one for each"
@@ -88,6 +101,11 @@ class Example:
         """Whether a discriminator judged any token."""
         return any(p is not None for p in self.p_replaced)
 
+    @property
+    def selects(self) -> bool:
+        """Whether a discriminator was to find the original among several tokens."""
+        return any(offered is not None for offered in self.offered)
+
     def chosen(self, i: int) -> bool:
         """Whether position `i` was chosen for the generator to predict."""
         return bool(self.masked[i] or self.kept[i])
@@ -103,6 +121,18 @@ class Example:
             return FALSE_ALARM
         return LUCKY if self.masked[i] and self.sampled[i] is not None else PLAIN
 
+    def selected(self, i: int) -> tuple[Offer, bool] | None:
+        """(What the discriminator takes for the original at a slot, whether it is); None elsewhere.
+
+        As in `selection_accuracy`, the original is not found if another token is as likely.
+        """
+        offered = self.offered[i] if self.offered else None
+        if offered is None:
+            return None
+        original, *others = offered
+        likeliest = max(others, key=lambda offer: offer.p)
+        return (original, True) if original.p > likeliest.p else (likeliest, False)
+
     def counts(self) -> dict[str, int]:
         """How many tokens have each outcome."""
         outcomes = [self.outcome(i) for i in range(len(self.pieces))]
@@ -112,7 +142,8 @@ class Example:
 def sentence(example: Example) -> str:
     """The outcomes in words: `7 replaced: 5 caught, 2 missed; 1 false alarm; 2 lucky guesses`.
 
-    Without a generator: `9 of 64 tokens chosen: 7 shown as [MASK], 1 as another token, 1 as it is`.
+    With selection, `; the original selected at 6 of 9 slots` follows. Without a generator it is
+    `9 of 64 tokens chosen: 7 shown as [MASK], 1 as another token, 1 as it is`.
     """
     whole = len(example.pieces)
     if not example.generated and not example.judged:
@@ -129,6 +160,9 @@ def sentence(example: Example) -> str:
         parts[0] += f": {counts[CAUGHT]} caught, {counts[MISSED]} missed"
         parts.append(f"{alarms} false alarm{'s' * (alarms != 1)}")
     parts.append(f"{counts[LUCKY]} lucky guess{'es' * (counts[LUCKY] != 1)}")
+    if example.selects:
+        found = [selected[1] for i in range(whole) if (selected := example.selected(i))]
+        parts.append(f"the original selected at {sum(found)} of {len(found)} slots")
     return "; ".join(parts)
 
 
@@ -156,6 +190,11 @@ def corrupted_text(example: Example, i: int) -> tuple[str, bool]:
         return original_text(example, i), bool(example.starts_word[i])
     starts = (example.sampled_starts_word or example.starts_word)[i]
     return clean(example.sampled[i], starts, visible=True), bool(starts)
+
+
+def offer_text(offer: Offer) -> str:
+    """A token that is offered, without marks of the vocabulary."""
+    return clean(offer.piece, offer.starts_word, visible=True)
 
 
 def clean(piece: str, starts_word: bool, visible: bool) -> str:

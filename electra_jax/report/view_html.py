@@ -33,6 +33,7 @@ def html_key(examples: Sequence[view.Example]) -> str:
         "key.html.j2",
         generated=any(example.generated for example in examples),
         judged=any(example.judged for example in examples),
+        selects=any(example.selects for example in examples),
     )
 
 
@@ -103,6 +104,10 @@ def _token(example: view.Example, i: int, text: str, space: bool, special: bool)
         facts.append(f"shown to the network: {text}")
     if p is not None:
         facts.append(f"discriminator: {100 * p:.1f}% replaced")
+    if example.offered and (offered := example.offered[i]) is not None:
+        likeliest = sorted(offered, key=lambda offer: -offer.p)
+        beliefs = [f"{view.offer_text(offer)} {100 * offer.p:.0f}%" for offer in likeliest]
+        facts.append(f"selection: {', '.join(beliefs)}")
 
     hidden = not example.generated and input_text != original
     classes = ["w", *(["chosen"] if example.chosen(i) else [])]

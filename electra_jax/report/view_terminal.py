@@ -5,9 +5,11 @@
     masked         the  chef  [MASK]  the  [MASK]
     generator      the  chef  ate     the  meal
     discriminator             ✓87%         =12%
+    selection                 ✗ate 61%     ✓44%
 
-Lines are those of networks that the objective has: without a discriminator the last line has marks
-alone, and a masked language model has the first two lines.
+Lines are those of networks that the objective has: without a discriminator the fourth has marks
+alone, and a masked language model has the first two. The last is there if the discriminator was to
+find the original among several tokens; another one that it took is named, with its belief in it.
 
     tokens         the  chef  ate   the  me al
     discriminator  1%   3%    !87%  2%   4% 12%
@@ -26,7 +28,7 @@ from electra_jax.report import view
 
 
 def to_terminal(example: view.Example, width: int = 100, colour: bool = True) -> str:
-    """Blocks of two to four lines, wrapped between words at `width` columns; the counts in words.
+    """Blocks of two to five lines, wrapped between words at `width` columns; the counts in words.
 
     Raises ValueError if `width` is too narrow.
     """
@@ -65,7 +67,15 @@ def terminal_key(examples: Sequence[view.Example], colour: bool = True) -> str:
 
     marks = [_painted(_MARKS[outcome], outcome, colour) + f" {text}" for outcome, text in meanings]
     beliefs = ["%: belief that it was replaced"] if meanings[0][0] == view.CAUGHT else []
-    return "   ".join([*marks, *beliefs])
+    line = "   ".join([*marks, *beliefs])
+    if not any(example.selects for example in examples):
+        return line
+
+    found, taken = (_painted(_MARKS[look], look, colour) for look in (view.CAUGHT, view.MISSED))
+    return (
+        f"{line}\nselection: {found} the original   {taken} another token, which is named   "
+        "%: belief that it stood there"
+    )
 
 
 def tokens_key(judged: bool, colour: bool = True) -> str:
@@ -157,7 +167,7 @@ def _lines(example: view.Example) -> tuple[str, ...]:
     """The names of the lines in a terminal: those of networks that the objective has."""
     names = ["original", "masked", *(["generator"] if example.generated else [])]
     if example.judged:
-        return *names, "discriminator"
+        return *names, "discriminator", *(["selection"] if example.selects else [])
     return *names, *(["outcome"] if example.generated else [])
 
 
@@ -166,7 +176,7 @@ def _cells(example: view.Example, word: list[int], room: int) -> tuple:
 
     A single piece that is too wide for a line is shortened.
     """
-    original, masked, written, outcomes = [], [], [], []
+    original, masked, written, outcomes, selections = [], [], [], [], []
     for i in word:
         outcome = example.outcome(i)
         original.append((_fitted(view.original_text(example, i), room), None))
@@ -184,9 +194,12 @@ def _cells(example: view.Example, word: list[int], room: int) -> tuple:
             outcomes.append(
                 (_mark(example, i, outcome), None if outcome == view.PLAIN else outcome)
             )
+        if selected := example.selected(i):
+            selections += [(" ", None), _selection(*selected, room)]
 
     cells = {"original": original, "masked": masked, "generator": written}
     cells |= dict.fromkeys(("discriminator", "outcome"), outcomes[1:])
+    cells["selection"] = selections[1:]
     return tuple(cells[name] for name in _lines(example))
 
 
@@ -223,6 +236,16 @@ def _probability(p: float) -> str:
 def _mark(example: view.Example, i: int, outcome: str) -> str:
     p = example.p_replaced[i]
     return _MARKS[outcome] + ("" if p is None else f"{100 * p:.0f}%")
+
+
+def _selection(offer: view.Offer, right: bool, room: int) -> tuple[str, str]:
+    """(text, outcome) of what was selected at a slot: `✓44%`, or the other token, `✗ate 61%`."""
+    look = view.CAUGHT if right else view.MISSED
+    belief = f"{100 * offer.p:.0f}%"
+    if right:
+        return _MARKS[look] + belief, look
+    text = _fitted(view.offer_text(offer), room - len(belief) - 2)
+    return f"{_MARKS[look]}{text} {belief}", look
 
 
 def _columns_wide(cell: list) -> int:

@@ -5,7 +5,12 @@ import jax
 import numpy as np
 import pytest
 
-from electra_jax.objectives import masked_lm, replace_mlm, replaced_token_detection
+from electra_jax.objectives import (
+    masked_lm,
+    multi_word_selection,
+    replace_mlm,
+    replaced_token_detection,
+)
 from electra_jax.report import samples, view_html, view_terminal
 from support import odd
 
@@ -79,3 +84,24 @@ def test_a_network_that_the_objective_has_is_there(kind, generated, judged):
     found = rows(kind)
     assert any(one.generated for one in found) == generated
     assert any(one.judged for one in found) == judged
+
+
+def test_the_offered_tokens_are_shown_at_the_slots_the_original_first():
+    found = rows(multi_word_selection.MultiWordSelection, selection_size=5)
+    slots = [(one, i) for one in found for i in range(len(one.pieces)) if one.offered[i]]
+    assert len(slots) == sum(one.chosen(i) for one in found for i in range(len(one.pieces))) > 9
+    for one, i in slots:
+        pieces = [offer.piece for offer in one.offered[i]]
+        assert pieces[0] == one.pieces[i]
+        assert len(set(pieces)) == 5
+        assert sum(offer.p for offer in one.offered[i]) == pytest.approx(1)
+
+    likelier = [max(one.offered[i][1:], key=lambda offer: offer.p) for one, i in slots]
+    right = [one.offered[i][0].p > other.p for (one, i), other in zip(slots, likelier)]
+    assert [one.selected(i)[1] for one, i in slots] == right
+    assert {True, False} == set(right)
+
+
+def test_nothing_is_offered_without_selection():
+    found = rows(replaced_token_detection.ReplacedTokenDetection)
+    assert not any(one.selects for one in found)

@@ -49,6 +49,43 @@ def test_four_lines_stand_under_each_other_and_can_be_read_without_colour():
     )
 
 
+def _offers(*pieces_and_beliefs):
+    """What is offered at a slot, the original first: `chef 0.2`, `man 0.7`, ..."""
+    offers = (words.split() for words in pieces_and_beliefs)
+    return [view.Offer(piece, not piece.startswith("##"), float(p)) for piece, p in offers]
+
+
+# "chef" is taken for "man", "ooked" and "meal" are found, between "now" and "here" it is undecided.
+SELECTED = dataclasses.replace(
+    EXAMPLE,
+    offered=[
+        *[_, _, _offers("chef 0.2", "man 0.7", "dog 0.1"), _],
+        *[_offers("##ooked 0.5", "##alled 0.3", "##ars 0.2"), _],
+        *[_offers("meal 0.98", "dish 0.01", "fish 0.01"), _offers("now 0.4", "here 0.4", "so 0.2")],
+        _,
+    ],
+)
+
+
+def test_what_was_selected_among_the_offered_tokens_is_a_line_of_its_own():
+    assert view_terminal.to_terminal(SELECTED, width=80, colour=False) == (
+        "original       [CLS]  the  chef      cooked   the   meal    now        [SEP]\n"
+        "masked         [CLS]  the  [MASK]    c[MASK]  the   [MASK]  now        [SEP]\n"
+        "generator      [CLS]  the  man       called   the   meal    now        [SEP]\n"
+        "discriminator              ✓87%      ✗12%     !64%  =31%    ·2%\n"
+        "selection                  ✗man 70%  ✓50%           ✓98%    ✗here 40%\n"
+        "\n"
+        "2 of 9 tokens replaced: 1 caught, 1 missed; 1 false alarm; 1 lucky guess;"
+        " the original selected at 2 of 4 slots\n"
+    )
+    assert "which is named" in view_terminal.terminal_key([EXAMPLE, SELECTED], colour=False)
+    assert "selection" not in view_terminal.terminal_key([EXAMPLE], colour=False)
+    assert "\nselection: chef 20%" not in view_html.to_html(EXAMPLE)
+    assert "\nselection: man 70%, chef 20%, dog 10%" in view_html.to_html(SELECTED)
+    assert "among which tokens" in view_html.html_key([SELECTED])
+    assert "among which tokens" not in view_html.html_key([EXAMPLE])
+
+
 def test_lines_wrap_between_words_and_never_exceed_the_width():
     text = view_terminal.to_terminal(EXAMPLE, width=40, colour=False)
     assert text.splitlines()[:9] == [
