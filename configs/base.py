@@ -60,7 +60,7 @@ def data() -> ml_collections.ConfigDict:
     """From text to vocabulary, rows of fixed length, and batches."""
     c = ml_collections.ConfigDict()
     # hf:OWNER/NAME[/CONFIG][:SPLIT] | tfds:NAME[/CONFIG][:SPLIT] | text:GLOB | text:ADDRESS |
-    # builtin; several joined by ';', weighted by '@W'
+    # builtin; several joined by ';', weighted by '@W', named in metrics by 'NAME=' before each
     c.source = "hf:wikimedia/wikipedia/20231101.en"
     c.mixture_alpha = 1.0  # without weights a source is drawn in proportion to its rows^alpha
     c.dir = ""  # folder of prepared data, shared by runs with equal settings; '': WORKDIR/data
@@ -73,10 +73,12 @@ def data() -> ml_collections.ConfigDict:
     # As BERT's uncased tokenizer does; False for scripts in which marks are letters, such as Thai
     c.strip_accents = True
     # field with the text in jsonl, parquet and TFDS records: 'text', 'meta.text' within another,
-    # 'title+abstract' for several, each on a line of its own; a list of texts has one line each
+    # 'title+abstract' for several, each on a line of its own; a list of texts has one line each.
+    # 'text; NAME=body': the source of this name has another one
     c.text_field = "text"
     # what ends a document of plain text: a blank line | 'lines': each end of a line | 'files': the
-    # end of its file, as for books whose blank lines end paragraphs. </doc> ends one in any case
+    # end of its file, as for books whose blank lines end paragraphs. </doc> ends one in any case.
+    # 'blank_lines; NAME=files': the source of this name has another one
     c.documents = "blank_lines"
     c.invalid_utf8 = "replace"  # replace by U+FFFD and count | 'refuse'
     c.min_document_characters = 0  # shorter documents are dropped

@@ -47,14 +47,14 @@ _CHARACTERS = flags.DEFINE_integer(
 _TEXT_FIELD = flags.DEFINE_string(
     "text_field",
     "",
-    "The field with the text in JSON lines and parquet of --data; default: data.text_field of the"
-    " run.",
+    "The field with the text in JSON lines and parquet of --data, with NAME=FIELD after a ';' that"
+    " of a text of this name; default: data.text_field of the run.",
 )
-_DOCUMENTS = flags.DEFINE_enum(
+_DOCUMENTS = flags.DEFINE_string(
     "documents",
-    None,
-    ["blank_lines", "lines", "files"],
-    "What ends a document of plain text in --data; default: data.documents of the run.",
+    "",
+    "What ends a document of plain text in --data: blank_lines, lines or files, in the same way;"
+    " default: data.documents of the run.",
 )
 _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object as the last line.", allow_override=True
@@ -96,7 +96,7 @@ def _on_other_text(config, workdir, specs, width):
     try:
         sources = evaluation_text.parse(specs)
         # Before the weights are read, so that a misspelt name is reported at once.
-        evaluation_text.check(sources)
+        evaluation_text.check(sources, _TEXT_FIELD.value, _DOCUMENTS.value)
     except ValueError as error:
         raise _in_flags(error) from error
 
@@ -107,7 +107,7 @@ def _on_other_text(config, workdir, specs, width):
             sources,
             _CHARACTERS.value,
             _TEXT_FIELD.value,
-            _DOCUMENTS.value or "",
+            _DOCUMENTS.value,
             logging.info,
         )
     except ValueError as error:

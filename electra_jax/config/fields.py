@@ -40,14 +40,19 @@ def one_of(*choices: Any, untouched: tuple = ()) -> Any:
     return dataclasses.field(metadata={"choices": choices, "untouched": untouched})
 
 
+def any_text(untouched: tuple[str, ...] = ()) -> Any:
+    """Declares a field with a text of its own grammar, which is checked where it is read."""
+    return dataclasses.field(metadata={"untouched": untouched})
+
+
 def between(low: float, high: float, untouched: tuple = ()) -> Any:
     """Declares a number within inclusive bounds."""
     return dataclasses.field(metadata={"bounds": (low, high), "untouched": untouched})
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(one_of, between))
+@dataclass_transform(frozen_default=True, field_specifiers=(one_of, between, any_text))
 def _section(kind: type) -> Any:
-    """A frozen dataclass whose fields may be declared by `one_of` and `between`.
+    """A frozen dataclass whose fields may be declared by these functions.
 
     Type checkers know from it that such a field has no default.
     """
@@ -67,7 +72,7 @@ class Data:
     lower_case: bool = one_of(True, False, untouched=(True,))
     strip_accents: bool = one_of(True, False, untouched=(True,))
     text_field: str
-    documents: str = one_of("blank_lines", "lines", "files", untouched=("blank_lines",))
+    documents: str = any_text(untouched=("blank_lines",))
     invalid_utf8: str = one_of("replace", "refuse")
     min_document_characters: int = between(0, math.inf)
     deduplicate: bool

@@ -14,17 +14,24 @@ same kind of rows get the same rows.
 import collections
 import dataclasses
 import hashlib
-import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from electra_jax.data import downloads, planning, records, segments, text, tokenising, utf8
+from electra_jax.data import (
+    by_source,
+    downloads,
+    planning,
+    records,
+    segments,
+    text,
+    tokenising,
+    utf8,
+)
 from electra_jax.data import vocabulary as vocabulary_lib
 
-_NAMED = re.compile(r"([0-9A-Za-z_-]+)=(.+)", re.DOTALL)
 _SEED = 0  # as in the configurations, so the held-out text of a run gives that run's held-out rows
 _LONGEST_WORD = 100  # characters; text without a blank in so many may be cut anywhere
 _BATCH_ROWS = 2048  # per call of segments.lay
@@ -50,31 +57,29 @@ class Text:
 
 def parse(specs: str) -> tuple[text.Source, ...]:
     """Parses '[NAME=]SPEC; [NAME=]SPEC'. Raises ValueError, one line, for anything else."""
-    parts = [part.strip() for part in specs.split(";") if part.strip()]
-    given = [_NAMED.fullmatch(part) for part in parts]
-    plain = [match[2].strip() if match else part for match, part in zip(given, parts)]
-
-    for part in plain:
-        (source,) = text.parse(part)
-        if source.weight is not None:
+    for part in filter(None, map(str.strip, specs.split(";"))):
+        if text.parse(part)[0].weight is not None:
             raise ValueError(
                 f"{part!r} has a weight, which only training reads; leave the @ and the number out"
             )
+    return text.parse(specs)
 
-    sources = tuple(
-        dataclasses.replace(source, name=match[1]) if match else source
-        for match, source in zip(given, text.parse("; ".join(plain)), strict=True)
-    )
 
+def check(sources: tuple[text.Source, ...], text_field: str = "", documents: str = "") -> None:
+    """Reads and downloads nothing.
+
+    Args:
+      text_field, documents: as in `config.data`, for these sources; '' leaves a setting to the run.
+
+    Raises ValueError, one line, if a file does not exist, or a setting names no source.
+    """
     names = [source.name for source in sources]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"two sources are called {name!r}; name one of them NAME=SPEC")
-    return sources
-
-
-def check(sources: tuple[text.Source, ...]) -> None:
-    """Raises ValueError, one line, if a file does not exist; reads and downloads nothing."""
+    for field, value, choices in (
+        ("data.text_field", text_field, ()),
+        ("data.documents", documents, text.DOCUMENTS),
+    ):
+        if value:
+            by_source.check(field, value, names, choices)
     for source in sources:
         text.fingerprint(source)
 
@@ -99,7 +104,7 @@ def read(
       ValueError: there is no text, or it is not UTF-8. One line.
     """
     counts: collections.Counter = collections.Counter()
-    documents = _Documents(settings, limit, counts)
+    documents = _Documents(_options(settings, source), limit, counts)
     rows = _Rows(segments.Layout.of(vocabulary, settings.sequence_length))
     counts_V = _cut_rows(source, settings, vocabulary, documents, rows, progress)
 
@@ -192,6 +197,21 @@ def _refuse_empty(source, documents, limit):
     )
 
 
+def _options(settings, source):
+    """How the source is read. Raises ValueError if neither the run nor the caller says it."""
+    fields = {
+        name: by_source.of(getattr(settings, name), source.name)
+        for name in ("text_field", "documents")
+    }
+    for name, value in fields.items():
+        if not value:
+            raise ValueError(
+                f"data.{name}={getattr(settings, name)!r} of the run has no value for the source"
+                f" {source.name!r}; set data.{name}"
+            )
+    return text.Options(**fields)
+
+
 def _check_encoding(source, documents, invalid_utf8):
     if invalid_utf8 > utf8.INVALID_SHARE * documents.characters:
         raise ValueError(
@@ -203,8 +223,8 @@ def _check_encoding(source, documents, invalid_utf8):
 class _Documents:
     """The documents of a source up to the limit, counted while they are read."""
 
-    def __init__(self, settings, limit, counts):
-        self._options = text.Options(text_field=settings.text_field, documents=settings.documents)
+    def __init__(self, options, limit, counts):
+        self._options = options
         self._limit = limit or float("inf")
         self._counts = counts
         self.number = self.words = self.characters = 0

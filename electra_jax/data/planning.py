@@ -2,6 +2,7 @@
 """Plans a preparation: settings, early checks, the folder's name, and one task per unit of text.
 
 DataSettings                         the fields of `config.data` that preparation reads
+parse_sources                        the sources by their names, without looking at any file
 check_sources, check_vocabulary      refuse early what would fail later, without reading text
 check_beginnings                     the same, by reading one document of each local source
 make_plan                            the sources, and the folder, which is named by a hash
@@ -17,7 +18,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from electra_jax.data import records, text, vocabulary, vocabulary_fit, vocabulary_training
+from electra_jax.data import (
+    by_source,
+    records,
+    text,
+    vocabulary,
+    vocabulary_fit,
+    vocabulary_training,
+)
 from electra_jax.host import staging
 
 if TYPE_CHECKING:  # each worker would import the parsing of configurations too
@@ -72,11 +80,34 @@ def folder_of(settings: DataSettings, root: str) -> str:
 def check_sources(settings: DataSettings) -> None:
     """Checks the sources by their names and sizes, without reading any text.
 
-    Raises ValueError, one line, if a file does not exist, a data set is unknown, or some sources
-    have a weight and others have none.
+    Raises ValueError, one line, if a file does not exist, a data set is unknown, or as
+    `parse_sources`.
     """
-    for source in text.parse(settings.source):
+    for source in parse_sources(settings):
         text.fingerprint(source)
+
+
+def parse_sources(settings: "DataSettings | fields.Data") -> tuple[text.Source, ...]:
+    """The sources of text. Looks at no file.
+
+    Raises ValueError, one line, if data.source is malformed, some sources have a weight and others
+    have none, or data.text_field or data.documents does not fit their names.
+    """
+    sources = text.parse(settings.source)
+    names = [source.name for source in sources]
+    by_source.check("data.text_field", settings.text_field, names)
+    by_source.check("data.documents", settings.documents, names, text.DOCUMENTS)
+    return sources
+
+
+def options(settings: DataSettings, source: text.Source) -> text.Options:
+    """How the text of a source is read."""
+    return text.Options(
+        text_field=by_source.of(settings.text_field, source.name),
+        documents=by_source.of(settings.documents, source.name),
+        invalid_utf8=settings.invalid_utf8,
+        min_document_characters=settings.min_document_characters,
+    )
 
 
 def check_beginnings(settings: DataSettings) -> None:
@@ -85,12 +116,13 @@ def check_beginnings(settings: DataSettings) -> None:
     Raises ValueError, one line, if what is read is no text or lacks the field with the text, or if
     no file of a source has any text.
     """
-    for source in text.parse(settings.source):
+    for source in parse_sources(settings):
         if not text.is_local(source):
             continue
         units = [unit for unit in text.units(source) if unit.stripe == 0]
         counts: collections.Counter = collections.Counter()
-        found = (unit.documents(settings, counts) for unit in units[:_LOOKED_AT])
+        how = options(settings, source)
+        found = (unit.documents(how, counts) for unit in units[:_LOOKED_AT])
 
         first = next(itertools.chain.from_iterable(found), None)
         if first is None and len(units) <= _LOOKED_AT:
@@ -177,6 +209,7 @@ class UnitTask:
     source_index: int
     unit_index: int  # within its source
     unit: Any  # see text.units
+    options: text.Options  # how it is read
     heldout_below: int  # a document with a smaller hash is held out
     vocabulary: str = ""  # sha256 of the folder's vocabulary; empty until that is made
 
@@ -186,7 +219,7 @@ def make_plan(settings: DataSettings, root: str) -> DataPlan:
     if settings.rows not in ROWS:
         raise ValueError(f"data.rows={settings.rows!r} is not one of {', '.join(ROWS)}")
 
-    sources = text.parse(settings.source)
+    sources = parse_sources(settings)
     fingerprints = [text.fingerprint(source) for source in sources]
 
     values = row_settings(settings)
@@ -235,9 +268,10 @@ def make_tasks(plan: DataPlan) -> list[UnitTask]:
     tasks = []
 
     for s, source in enumerate(plan.sources):
+        how = options(plan.settings, source)
         for u, unit in enumerate(text.units(source)):
             name = f"{source.name}-{u:05d}"
-            tasks.append(UnitTask(plan.settings, plan.folder, name, s, u, unit, heldout_below))
+            tasks.append(UnitTask(plan.settings, plan.folder, name, s, u, unit, how, heldout_below))
 
     return tasks
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sources of text: parsed from `data.source`, cut into independent units, read as documents.
 
-    'text:en/*.txt@3; builtin@1'  ->  parse  ->  Source, Source
+    'text:en/*.txt@3; manuals=builtin@1'  ->  parse  ->  Source, Source
     Source                        ->  units  ->  independent pieces of work
     unit.documents(...)           ->  documents: lines (sentences) joined by newlines
 
@@ -20,6 +20,9 @@ from typing import Any
 
 from electra_jax.data import builtin, text_field, text_files, text_hub, text_remote, text_tfds
 
+DOCUMENTS = tuple(text_files.SEPARATE)  # what `Options.documents` may be
+_NAMED = re.compile(r"([0-9A-Za-z_-]+)=(.*)", re.DOTALL)
+_LONGEST_NAME = 40  # characters
 _STRIPE_BYTES = 32 << 20  # of text
 _STRIPES = 64  # of one file, at most
 _TFDS_UNIT = 20_000  # records
@@ -30,14 +33,14 @@ _TFDS_RECORD_BYTES = 3_000  # of text, roughly; Wikipedia's mean
 class Source:
     """One part of `data.source`."""
 
-    spec: str  # without the weight
+    spec: str  # without the name and the weight
     name: str  # short and unique; used in file names and names of metrics
     weight: float | None  # None if no source has a weight
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How text is read; the fields are those of `config.data`."""
+    """How the text of one source is read; the fields are those of `config.data`."""
 
     text_field: str = "text"
     documents: str = "blank_lines"
@@ -46,11 +49,14 @@ class Options:
 
 
 def parse(data_source: str) -> tuple[Source, ...]:
-    """Parses 'SPEC@WEIGHT; SPEC@WEIGHT'. Raises ValueError, one line, for anything else."""
+    """Parses '[NAME=]SPEC[@WEIGHT]; ...'. Raises ValueError, one line, for anything else."""
     sources: list[Source] = []
-    taken: set[str] = set()
+    parts = [part.strip() for part in data_source.split(";") if part.strip()]
+    given = [_NAMED.fullmatch(part) for part in parts]
+    taken = _names([match[1] for match in given if match])
 
-    for part in filter(None, (part.strip() for part in data_source.split(";"))):
+    for named, part in zip(given, parts):
+        part = named[2].strip() if named else part
         match = re.fullmatch(r"(.*?)@([0-9.eE+-]+)", part)
         spec, weight = (match[1].strip(), _weight(part, match[2])) if match else (part, None)
 
@@ -65,7 +71,7 @@ def parse(data_source: str) -> tuple[Source, ...]:
         if kind == "hf":
             text_hub.parse(spec.partition(":")[2])
 
-        sources.append(Source(spec, _name(spec, taken), weight))
+        sources.append(Source(spec, named[1] if named else _name(spec, taken), weight))
 
     if not sources:
         raise ValueError("data.source is empty; try builtin, text:GLOB or hf:OWNER/NAME")
@@ -385,6 +391,21 @@ def kept(documents: Iterable[str], options: Options, counts: collections.Counter
             yield document
 
 
+def _names(given):
+    """The names in small letters. Raises ValueError if one is too long, or two are equal."""
+    taken: set[str] = set()
+    for name in given:
+        if len(name) > _LONGEST_NAME:
+            raise ValueError(
+                f"the source {name!r} has a name of {len(name)} characters; give it one of at most"
+                f" {_LONGEST_NAME}"
+            )
+        if name.lower() in taken:  # some file systems do not distinguish En from en
+            raise ValueError(f"two sources are called {name!r}; name one of them NAME=SPEC")
+        taken.add(name.lower())
+    return taken
+
+
 def _name(spec, taken):
     """A short unique name for a source: 'text:en/*.txt.gz' -> 'en'.
 
@@ -394,10 +415,10 @@ def _name(spec, taken):
     words = [word for word in re.split(r"[^\w-]+", unicodedata.normalize("NFC", rest)) if word]
     endings = {"txt", "jsonl", "json", "ndjson", "parquet", "gz", "xz", "zst", "bz2", "train"}
     telling = [word for word in words if word.lower() not in endings] or words or [kind]
-    base = name = (telling[0] if kind == "tfds" else telling[-1])[:40]
+    base = name = (telling[0] if kind == "tfds" else telling[-1])[:_LONGEST_NAME]
 
     number = 2
-    while name.lower() in taken:  # some file systems do not distinguish En from en
+    while name.lower() in taken:
         name, number = f"{base}{number}", number + 1
 
     taken.add(name.lower())

@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from electra_jax.data import planning, records, text, text_field, text_files
+from electra_jax.data import by_source, planning, records, text, text_field, text_files
 
 MAX_MEAN_CHARACTERS = 5_000_000  # characters that the documents of a file may have on average
 MAX_PADDING_SHARE = 0.5  # of the places of training rows; less is no waste
@@ -34,11 +34,19 @@ def missing_fields(tasks: Sequence[planning.UnitTask]) -> str:
 
     Records may lack some of them, and so may all of a source, if another one has them. The text of
     a misspelt one would be left out without a word. Looked at are the first records of the first
-    files of each source, if all are on this machine.
+    files of each source, if all that are read alike are on this machine.
     """
-    settings = tasks[0].settings
+    alike: dict[str, list[planning.UnitTask]] = collections.defaultdict(list)
+    for task in tasks:
+        alike[task.options.text_field].append(task)
+    return next(filter(None, map(_missing_field, alike.values())), "")
+
+
+def _missing_field(tasks):
+    """The warning about sources with one data.text_field; '' if nothing is wrong."""
+    options = tasks[0].options
     elsewhere = any(isinstance(task.unit, text.FetchedUnit | text.TfdsUnit) for task in tasks)
-    if "+" not in settings.text_field or elsewhere:
+    if "+" not in options.text_field or elsewhere:
         return ""  # a single field that is missing is refused
 
     files: dict[int, dict[str, None]] = collections.defaultdict(dict)
@@ -46,14 +54,14 @@ def missing_fields(tasks: Sequence[planning.UnitTask]) -> str:
         if isinstance(task.unit, text.FileUnit):
             files[task.source_index][task.unit.path] = None
     looked_at = [path for paths in files.values() for path in itertools.islice(paths, LOOKED_AT)]
-    seen = [record for path in looked_at for record in text_files.first_records(path, settings)]
+    seen = [record for path in looked_at for record in text_files.first_records(path, options)]
 
-    missing = text_field.missing(settings.text_field, seen)
+    missing = text_field.missing(options.text_field, seen)
     if not missing:
         return ""
     return (
         f"none of the first {len(seen):,} records has the field {missing[0]!r} of"
-        f" data.text_field={settings.text_field!r}; if it is misspelt, set data.text_field: there"
+        f" data.text_field={options.text_field!r}; if it is misspelt, set data.text_field: there"
         f" is {', '.join(seen[0])}"
     )
 
@@ -68,9 +76,11 @@ def too_long(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, 
     has all of the file or nothing.
     """
     counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
+    documents_of = {}
     for task, result in zip(tasks, results, strict=True):
         if text.is_plain(task.unit):
             counts[task.unit.origin].update(result["counts"])
+            documents_of[task.unit.origin] = task.options.documents
 
     wrong = [
         (found["characters"], documents, name)
@@ -85,7 +95,7 @@ def too_long(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, 
     others = f" (and {len(wrong) - 1:,} more files)" if len(wrong) > 1 else ""
     return (
         f"{name}{others} has {documents:,} document{'s' * (documents != 1)} in {characters:,}"
-        f" characters, {text_files.why_long(tasks[0].settings.documents)}"
+        f" characters, {text_files.why_long(documents_of[name])}"
     )
 
 
@@ -100,14 +110,12 @@ def too_short(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str,
     is a document, there is no doubt, and one remedy.
     """
     settings, length = tasks[0].settings, tasks[0].settings.sequence_length
-    if settings.documents == "files":
-        return ""
-    lines_are_documents = settings.documents == "lines"
+    documents = {task.source_index: task.options.documents for task in tasks}
 
     counts: dict[int, collections.Counter] = collections.defaultdict(collections.Counter)
     files: dict[int, set[str]] = collections.defaultdict(set)
     for task, result in zip(tasks, results, strict=True):
-        if text.is_plain(task.unit):
+        if text.is_plain(task.unit) and task.options.documents != "files":
             counts[task.source_index].update(result["counts"])
             files[task.source_index].add(task.unit.origin)
 
@@ -115,7 +123,7 @@ def too_short(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str,
     for number, found in counts.items():
         tokens, count = found["tokens"] + found["heldout_tokens"], len(files[number])
         share = found["padding"] / max(1, found["rows"] * length)
-        long = lines_are_documents or (count > 1 and tokens > length * count)
+        long = documents[number] == "lines" or (count > 1 and tokens > length * count)
         if share > MAX_PADDING_SHARE and found["rows"] >= MIN_ROWS and long:
             wrong.append((share, number, tokens / found["documents"]))
     if not wrong:
@@ -127,7 +135,7 @@ def too_short(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str,
         " data.documents=files",
         "if the texts are so short, choose data.rows=packed, which puts several into a row",
     ]
-    if lines_are_documents:
+    if documents[number] == "lines":
         remedies = ["choose data.rows=packed, which puts several into a row"]
     return (
         f"{text.parse(settings.source)[number].spec}: documents of its plain text have"
@@ -143,7 +151,7 @@ def much_held_out(manifest: records.Manifest) -> str:
     as books or files without blank lines, that may be a large share of the text, which is then
     never trained on.
     """
-    asked, documents = (manifest.settings[name] for name in ("heldout_fraction", "documents"))
+    asked = manifest.settings["heldout_fraction"]
     many = [
         source
         for source in manifest.sources
@@ -155,6 +163,7 @@ def much_held_out(manifest: records.Manifest) -> str:
 
     source = max(many, key=_share_held_out)
     counts = source.counts
+    documents = by_source.of(manifest.settings["documents"], source.name)
     return (
         f"{source.spec}: {counts['heldout_documents']:,} of {counts['documents']:,} documents are"
         f" held out, which are {_share_held_out(source):.0%} of the tokens, not the {asked:.1%} of"

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from electra_jax.data import planning, records, segments, stripes, text
+from electra_jax.data import planning, records, segments, stripes
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import safe_files
 
@@ -70,16 +70,9 @@ def read_documents(
         counts.update(counted)
         return iter(kept)
 
-    s = task.settings
-    options = text.Options(
-        text_field=s.text_field,
-        documents=s.documents,
-        invalid_utf8=s.invalid_utf8,
-        min_document_characters=s.min_document_characters,
-    )
     units = os.path.join(task.folder, UNITS)
-    striped = stripes.documents(task, units, options, counts, write=whole)
-    return task.unit.documents(options, counts) if striped is None else striped
+    striped = stripes.documents(task, units, task.options, counts, write=whole)
+    return task.unit.documents(task.options, counts) if striped is None else striped
 
 
 def read_kept_documents(task: planning.UnitTask, counts: collections.Counter) -> Iterator[str]:

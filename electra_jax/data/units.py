@@ -168,5 +168,5 @@ def _refuse_one_document(plan, source, count):
         )
     raise ValueError(
         f"source {source.spec} has only one document, and one must be held out;"
-        f" {text_files.SEPARATE[plan.settings.documents]}, or add some"
+        f" {text_files.SEPARATE[planning.options(plan.settings, source).documents]}, or add some"
     )

@@ -17,7 +17,7 @@ from absl import logging
 
 from electra_jax import config as config_lib
 from electra_jax.config import fields
-from electra_jax.data import planning, text
+from electra_jax.data import planning
 from electra_jax.host import buckets, error_causes, lock, processes, safe_files, staging
 from electra_jax.report import writers
 from electra_jax.training import errors
@@ -85,12 +85,12 @@ def _as_it_began(config, workdir):
 
 
 def check_names(section: fields.Data) -> None:
-    """Raises ValueError, one line, if `data.source`, `data.vocab` or `data.dir` is malformed.
+    """Raises ValueError, one line, if a setting that names text or a vocabulary is malformed.
 
     Looks at no file and asks no server.
     """
     prepared_data.check_folder(section)
-    text.parse(section.source)
+    planning.parse_sources(section)
     if section.vocab.startswith("train:"):
         planning.trained_kind(section.vocab)
 
