@@ -77,12 +77,12 @@ def of_three_tenths(get_config: Callable[..., ml_collections.ConfigDict], *size:
     return changed
 
 
-def with_selection(get_config: Callable[[], ml_collections.ConfigDict]) -> Callable:
-    """The same configuration, in which the discriminator also finds the original (TEAMS)."""
+def with_objective(get_config: Callable[[], ml_collections.ConfigDict], name: str) -> Callable:
+    """The same configuration with another objective."""
 
     def changed():
         tree = get_config()
-        tree.objective.name = "multi_word_selection"
+        tree.objective.name = name
         return tree
 
     return changed
@@ -98,6 +98,12 @@ def corrupted_as_the_demo() -> ml_collections.ConfigDict:
     return tree
 
 
+# TEAMS: the discriminator also finds the original among a few tokens. COCO-LM: it also corrects.
+SELECTION, SELECTION_DEMO, CORRECTION, CORRECTION_DEMO = (
+    with_objective(get_config, name)
+    for name in ("multi_word_selection", "corrective_lm")
+    for get_config in (tiny_paper.get_config, corrupted_as_the_demo)
+)
 ELECTRA, ELECTRA_HALF = (with_muon(tiny_paper.get_config, rate=rate) for rate in (0.02, 0.01))
 KINDS = {
     "bert": Arm(with_muon(masked_lm.get_config, "tiny")),
@@ -131,8 +137,10 @@ KINDS = {
     "bert_30_half": Arm(with_muon(of_three_tenths(masked_lm.get_config, "tiny"), rate=0.01)),
     "electra_30_half": Arm(with_muon(of_three_tenths(tiny_paper.get_config), rate=0.01)),
     "electra_demo_half": Arm(with_muon(corrupted_as_the_demo, rate=0.01)),
-    "selection_half": Arm(with_muon(with_selection(tiny_paper.get_config), rate=0.01)),
-    "selection_demo_half": Arm(with_muon(with_selection(corrupted_as_the_demo), rate=0.01)),
+    "selection_half": Arm(with_muon(SELECTION, rate=0.01)),
+    "selection_demo_half": Arm(with_muon(SELECTION_DEMO, rate=0.01)),
+    "correction_half": Arm(with_muon(CORRECTION, rate=0.01)),
+    "correction_demo_half": Arm(with_muon(CORRECTION_DEMO, rate=0.01)),
     "deberta_v3_half": Arm(with_muon(deberta_v3.get_config, "tiny", rate=0.01), generator=WIDTH),
     "one_trunk_30_half": Arm(
         with_muon(of_three_tenths(section_3.shared, "all"), rate=0.01), generator=WIDTH

@@ -52,12 +52,15 @@ VARIANTS = {
     "electra_demo_half": CURVES["electra_demo_half"],  # which is held against BERT too
     "selection_half": "selection of the original, half the rate",
     "selection_demo_half": "corruption of the demo and selection, half the rate",
+    "correction_half": "correction of replaced tokens, half the rate",
+    "correction_demo_half": "corruption of the demo and correction, half the rate",
     "deberta_v3_half": "DeBERTaV3's detection, half the rate",
     "one_trunk_30_half": "one trunk, 30 % chosen, half the rate",
     "bert_30_half": "BERT, 30 % chosen, half the rate",
 }
 ORIGINS = {
     "selection_demo_half": "electra_demo_half",
+    "correction_demo_half": "electra_demo_half",
     "one_trunk_30_half": "one_trunk_half",
     "bert_30_half": BERT_HALF,
 }

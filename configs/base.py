@@ -116,8 +116,8 @@ def model() -> ml_collections.ConfigDict:
     c.sharing = "embeddings"
     c.shared_layers = 0  # with 'embeddings': lowest layers that both networks share (TEAMS: 3)
     # reads the state of each token | 'cls_context': that of [CLS] too, as in DeBERTaV3 |
-    # 'own_layer': has a layer of its own, beside the encoder's last, which multi_word_selection
-    # then trains (TEAMS)
+    # 'own_layer': has a layer of its own, beside the encoder's last, which the second head of
+    # multi_word_selection (TEAMS) or of corrective_lm then trains
     c.discriminator_head = "token"
     c.dropout = 0.1  # of embeddings, attention output, feed-forward output
     c.attention_dropout = 0.1  # of attention probabilities

@@ -24,6 +24,7 @@ OBJECTIVES = (
     "decoupled_detection",
     "masked_token_detection",
     "multi_word_selection",
+    "corrective_lm",
     "adversarial_generator",
     "frozen_generator",
     "uniform_generator",

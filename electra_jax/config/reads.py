@@ -39,6 +39,7 @@ READS = {
     "decoupled_detection": _reads(_DETECTION, *_BOTH, _HEAD),
     "masked_token_detection": _reads(_DETECTION, *_BOTH, _HEAD, _LAYERS),
     "multi_word_selection": _reads((*_DETECTION, *_SELECTION), *_BOTH, _HEAD, _LAYERS),
+    "corrective_lm": _reads((*_DETECTION, "mlm_weight"), *_BOTH, _HEAD, _LAYERS),
     "adversarial_generator": _reads(_DETECTION, *_BOTH, _HEAD),
     "frozen_generator": _reads((*_MASKING, *_SAMPLING, "disc_weight"), *_GENERATOR, _HEAD),
     "uniform_generator": _reads((*_CHOOSING, "disc_weight"), _HEAD),
@@ -146,7 +147,7 @@ def evaluated(objective: str) -> tuple[str, ...]:
     found = {
         "loss": True,
         "gen_masked_loss": with_generator,
-        "mlm_masked_loss": not detects,
+        "mlm_masked_loss": "objective.mlm_weight" in READS[objective],
         "disc_loss": detects,
         "disc_auc": detects,
         "selection_loss": "objective.selection_size" in READS[objective],

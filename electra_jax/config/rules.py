@@ -18,7 +18,8 @@ _SHARING = {
     "all_tokens_mlm": ("embeddings", "none"),
 }
 
-_SELECTS = ("multi_word_selection",)  # objectives with a head beside that of the discriminator
+# Objectives whose discriminator has a second head -> the weight of its loss.
+_SECOND_HEADS = {"multi_word_selection": "selection_weight", "corrective_lm": "mlm_weight"}
 
 
 def check(c: Config) -> None:
@@ -112,15 +113,14 @@ def _check_head(c: Config) -> None:
     untrained = (
         "model.discriminator_head='own_layer' leaves the encoder's last layer untrained with"
     )
-    if o.name not in _SELECTS:
+    weight = _SECOND_HEADS.get(o.name)
+    if weight is None:
         raise ConfigError(
             f"{untrained} objective.name={o.name!r}; try 'token' or 'cls_context', or"
-            f" objective.name={_SELECTS[0]!r}, which trains it"
+            f" objective.name={next(iter(_SECOND_HEADS))!r}, which trains it"
         )
-    if not o.selection_weight:
-        raise ConfigError(
-            f"{untrained} objective.selection_weight=0; give it a weight, or take 'token'"
-        )
+    if not getattr(o, weight):
+        raise ConfigError(f"{untrained} objective.{weight}=0; give it a weight, or take 'token'")
 
 
 def _check_shared_layers(c: Config) -> None:

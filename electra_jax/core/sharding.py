@@ -30,8 +30,8 @@ TABLE = (  # end of a path -> a mesh axis or None per dimension; the first match
     (r"projection/kernel", ("fsdp", "tensor")),
     (r"head/(end/|impossible/)?dense/kernel", ("fsdp", "tensor")),
     (r"head/((end/|impossible/)?output|start)/kernel", ("fsdp", None)),
-    (r"head/bias", ("tensor",)),  # [V]
-    (r"selection/dense/kernel", ("fsdp", "tensor")),
+    (r"(head|correction)/bias", ("tensor",)),  # [V]
+    (r"(selection|correction)/dense/kernel", ("fsdp", "tensor")),
     (r"(copy|baseline)/kernel", ()),  # one output per vector
     (r"(bias|scale)", ()),
     (r"(step|rows_seen|tokens_seen|skipped_steps|count|norms|seconds|ns_coeffs)", ()),

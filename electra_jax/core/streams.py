@@ -40,6 +40,7 @@ STREAMS = (
     "baseline",
     "copy_gate",
     "selection",
+    "correction",
     # fine-tuning
     "head",
     "tuning_dropout",

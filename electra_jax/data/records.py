@@ -62,7 +62,7 @@ class RecordedSource:
     """One source of the mixture: its share, its shards and its counts."""
 
     name: str
-    spec: str  # as in data.source, without the weight
+    spec: str  # as in data.source, without the name and the weight
     weight: float  # share of the training rows; the shares sum to one
     shards: dict[str, tuple[Shard, ...]]  # split -> shards
     counts: dict[str, int]  # documents, tokens, rows, characters, and documents left out

@@ -92,6 +92,11 @@ def selection(config: networks.NetworksConfig, slots: int, offered: int) -> floa
     return slots * (2 * config.discriminator.width * size + 2 * offered * size)
 
 
+def correction(config: networks.NetworksConfig, slots: int) -> float:
+    """Returns the operations of a discriminator that predicts the originals at its slots too."""
+    return _head(config, config.discriminator.width, slots)
+
+
 def with_generator(flops: Flops, config: networks.NetworksConfig, length: int, slots: int) -> Flops:
     """Returns `flops` with those of a generator that fills `slots` slots per row."""
     generator = config.generator

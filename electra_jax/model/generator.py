@@ -10,7 +10,7 @@ from flax import linen as nn
 from jax import numpy as jnp
 
 from electra_jax.core import placing
-from electra_jax.model import encoder, layers
+from electra_jax.model import encoder, token_head
 
 
 class Generator(nn.Module):
@@ -37,17 +37,11 @@ class Generator(nn.Module):
         hidden_BND = jnp.take_along_axis(hidden_BLD, slots_BN[:, :, None], axis=1)
         head = self.param("head", self._init_head)
 
-        return layers.layer_norm(
-            head["norm"], layers.gelu(self.config.dense(head["dense"], hidden_BND))
-        )
+        return token_head.vectors(head, hidden_BND, self.config)
 
     def _init_head(self, key):
-        c, size = self.config, self.embedding_size
-        return {
-            "dense": layers.init_dense(key, (c.width, size), (size,), c.initial_scale),
-            "norm": layers.init_norm((size,)),
-            "bias": jnp.zeros((self.vocab_size,)),
-        }
+        own = token_head.init(key, self.config, self.embedding_size)
+        return own | {"bias": jnp.zeros((self.vocab_size,))}
 
 
 def logits(vectors_BNE: jax.Array, token_VE: jax.Array, bias_V: jax.Array, size: int) -> jax.Array:

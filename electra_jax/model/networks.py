@@ -43,6 +43,7 @@ from electra_jax.model import (
     layer_stack,
     layers,
     selection,
+    token_head,
     two_towers,
 )
 
@@ -179,6 +180,20 @@ def selection_scores(
     )
 
 
+def correction_vectors(config: NetworksConfig, params: dict, hidden_BND: jax.Array) -> jax.Array:
+    """Returns the vectors [B, N, E] by which the discriminator predicts the originals of slots.
+
+    `hidden_BND` are its hidden states there; `correction_table` is what they are scored against.
+    """
+    head = params["discriminator"]["correction"]
+    return token_head.vectors(head, hidden_BND, config.discriminator)
+
+
+def correction_table(config: NetworksConfig, params: dict) -> tuple[jax.Array, jax.Array]:
+    """Returns token table [V, E] and bias [V] of a discriminator that corrects."""
+    return main_embeddings(config, params)["token"], params["discriminator"]["correction"]["bias"]
+
+
 def hidden(
     config: NetworksConfig,
     params: dict,
@@ -301,7 +316,13 @@ def init_towers(config: NetworksConfig, key: jax.Array) -> dict:
 
 def init_selection(config: NetworksConfig, key: jax.Array) -> dict:
     """Returns the head that finds the original among a few tokens: `discriminator/selection`."""
-    return selection.init(key, config.discriminator, config.embedding_size)
+    return token_head.init(key, config.discriminator, config.embedding_size)
+
+
+def init_correction(config: NetworksConfig, key: jax.Array) -> dict:
+    """Returns the head that predicts the originals of slots: `discriminator/correction`."""
+    own = token_head.init(key, config.discriminator, config.embedding_size)
+    return own | {"bias": jnp.zeros((config.padded_vocab_size,))}
 
 
 def init_gate(config: NetworksConfig, key: jax.Array) -> dict:

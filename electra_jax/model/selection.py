@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores a few tokens at each slot, to find the original among them (TEAMS, arXiv:2106.00139).
 
-    hidden states of the slots -> dense, GELU, norm -> products with the embeddings of the tokens
+    hidden states of the slots -> vectors (`token_head`) -> products with the tokens' embeddings
 
 The form is that of the generator's head; a few rows of the token table take the place of the whole.
 """
@@ -9,16 +9,7 @@ The form is that of the generator's head; a few rows of the token table take the
 import jax
 from jax import numpy as jnp
 
-from electra_jax.model import encoder, layers
-
-
-def init(key: jax.Array, config: encoder.EncoderConfig, embedding_size: int) -> dict:
-    """Returns the parameters of the head."""
-    shape = config.width, embedding_size
-    return {
-        "dense": layers.init_dense(key, shape, (embedding_size,), config.initial_scale),
-        "norm": layers.init_norm((embedding_size,)),
-    }
+from electra_jax.model import encoder, token_head
 
 
 def scores(
@@ -30,9 +21,7 @@ def scores(
     config: encoder.EncoderConfig,
 ) -> jax.Array:
     """Returns a score for each of the O tokens that a slot is offered, float32 [B, N, O]."""
-    vectors_BNE = layers.layer_norm(
-        params["norm"], layers.gelu(config.dense(params["dense"], hidden_BND))
-    )
+    vectors_BNE = token_head.vectors(params, hidden_BND, config)
     offered_BNOE = token_VE[offered_BNO].astype(vectors_BNE.dtype)
     return jnp.einsum(
         "BNE,BNOE->BNO", vectors_BNE, offered_BNOE, preferred_element_type=jnp.float32

@@ -194,6 +194,9 @@ def _parts(
         few = dataclasses.replace(main, vocab_size=config.objective.selection_size)
         parts["discriminator selection"] = predicted * paper_flops.masked_head(few)
 
+    if name == "corrective_lm":
+        parts["discriminator correction"] = predicted * paper_flops.masked_head(main)
+
     if name == "electric":
         # Two towers; the head reads the states of both, at every token.
         tower = _shape(config, model.generator, length, vocab_size)

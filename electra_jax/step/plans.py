@@ -26,6 +26,7 @@ from electra_jax.model import encoder, networks
 from electra_jax.objectives import (
     adversarial_generator,
     all_tokens_mlm,
+    corrective_lm,
     decoupled_detection,
     electric,
     fixed_generator,
@@ -47,6 +48,7 @@ OBJECTIVES: dict[str, type[Any]] = {
     "decoupled_detection": decoupled_detection.DecoupledDetection,
     "masked_token_detection": masked_token_detection.MaskedTokenDetection,
     "multi_word_selection": multi_word_selection.MultiWordSelection,
+    "corrective_lm": corrective_lm.CorrectiveLM,
     "adversarial_generator": adversarial_generator.AdversarialGenerator,
     "frozen_generator": frozen_generator.FrozenGenerator,
     "uniform_generator": fixed_generator.FixedGenerator,

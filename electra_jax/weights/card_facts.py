@@ -94,6 +94,7 @@ def left_out(found: trained_weights.Weights) -> list[str]:
             found.networks.discriminator_head == "own_layer"
         ),
         "the head that finds the original among a few tokens": "selection" in main,
+        "the head that corrects replaced tokens": "correction" in main,
         "the copy gate of the main network: what remains is the softmax beneath it": "copy" in main,
     }
     return [part for part, there in parts.items() if there]

@@ -134,6 +134,7 @@ VARIANTS = {
     ),
     "masked_token_detection": dict(objective__name="masked_token_detection"),
     "multi_word_selection": dict(objective__name="multi_word_selection"),
+    "corrective_lm": dict(objective__name="corrective_lm"),
     "frozen_generator": dict(
         objective__name="frozen_generator", model__sharing="none", init__generator_from="runs/first"
     ),
@@ -153,6 +154,7 @@ FOLDERS = {
 }
 LEFT_OUT = {
     "multi_word_selection": "finds the original among a few tokens",
+    "corrective_lm": "corrects replaced tokens",
     "all_tokens_mlm": "copy gate",
     "adversarial_generator": "baseline",
     "electric": "two towers",
@@ -168,6 +170,7 @@ SAID = {  # on the cards: what the output of a head means
         "generator": FILLS,
     },
     "multi_word_selection": {"discriminator": JUDGES, "generator": FILLS},
+    "corrective_lm": {"discriminator": JUDGES, "generator": FILLS},
     "frozen_generator": {
         "discriminator": JUDGES,
         "generator": "a masked language model that was trained before",

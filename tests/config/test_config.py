@@ -30,6 +30,7 @@ VARIANTS = {  # configs/NAME.py -> what makes it different, by path
     "replace_mlm": {"objective.name": "replace_mlm"},
     "all_tokens_mlm": {"objective.name": "all_tokens_mlm"},
     "teams": {"objective.name": "multi_word_selection", "model.discriminator_head": "own_layer"},
+    "corrective_lm": {"objective.name": "corrective_lm"},
     "electra_15": {"objective.name": "masked_token_detection"},
     "uniform_generator": {"objective.name": "uniform_generator"},
     "unigram_generator": {"objective.name": "unigram_generator"},

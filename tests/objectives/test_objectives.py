@@ -15,6 +15,7 @@ from electra_jax.model import networks
 from electra_jax.objectives import (
     adversarial_generator,
     all_tokens_mlm,
+    corrective_lm,
     decoupled_detection,
     electric,
     fixed_generator,
@@ -54,6 +55,9 @@ KINDS = {
     "multi_word_selection": (
         multi_word_selection.MultiWordSelection, {}, "embeddings",
         ("embeddings", "generator", "discriminator"),
+    ),
+    "corrective_lm": (
+        corrective_lm.CorrectiveLM, {}, "embeddings", ("embeddings", "generator", "discriminator"),
     ),
     "decoupled_detection": (
         decoupled_detection.DecoupledDetection, {}, "gdes",

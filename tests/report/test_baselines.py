@@ -12,6 +12,7 @@ from electra_jax.checks import tiny_networks
 from electra_jax.core import meshes, metrics, sharding, streams
 from electra_jax.objectives import (
     all_tokens_mlm,
+    corrective_lm,
     electric,
     fixed_generator,
     masked_lm,
@@ -36,6 +37,7 @@ JUDGES = {
     "replaced_token_detection": (replaced_token_detection.ReplacedTokenDetection, {}),
     "masked_token_detection": (masked_token_detection.MaskedTokenDetection, {}),
     "multi_word_selection": (multi_word_selection.MultiWordSelection, {}),
+    "corrective_lm": (corrective_lm.CorrectiveLM, {}),
     "electric": (electric.Electric, {}),
     "unigram_generator": (fixed_generator.FixedGenerator, {"weights_V": WEIGHTS_V}),
 }

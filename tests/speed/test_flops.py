@@ -287,8 +287,12 @@ def test_other_budgets_buy_steps(budget, speed, steps):
 
 
 @pytest.mark.parametrize(
-    "name", ["all_tokens_mlm", "replace_mlm", "deberta_v3", "electra_15", "electric", "teams"]
-)
+    "name",
+    [
+        "all_tokens_mlm", "replace_mlm", "deberta_v3", "electra_15", "electric", "teams",
+        "corrective_lm",
+    ],
+)  # fmt: skip
 def test_the_parts_add_up_whatever_is_learnt(name):
     found = of(name)
     for convention, passes in (("paper", 2), ("honest", 3)):
@@ -311,6 +315,18 @@ def test_a_layer_for_detection_and_the_selection_are_parts_of_their_own(small):
     others = (1 + 8 + 5) * 128 + (5 + 2) * 5
     assert selection["paper"] == pytest.approx(80 / 512 * (2 * 256 * 128 + 2 * 5 * 128 + others))
     # What is fine-tuned, or judges, has as many layers as without.
+    assert found["inference"] == small["inference"]
+
+
+def test_the_correction_costs_what_a_generators_head_of_that_width_would(small):
+    found = of("corrective_lm")
+    parts, before = found["forward_per_token"], small["forward_per_token"]
+    for name in ("embeddings", "layers", "head"):
+        assert parts[f"discriminator {name}"] == before[f"discriminator {name}"]
+    # At a slot: from 256 to 128, and products with all embeddings; 19 slots of 128 places.
+    honest = 19 / 128 * (2 * 256 * 128 + 2 * 30_592 * 128)
+    assert parts["discriminator correction"]["honest"] == pytest.approx(honest)
+    assert parts["discriminator correction"] == pytest.approx(parts["generator head"])
     assert found["inference"] == small["inference"]
 
 

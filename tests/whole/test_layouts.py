@@ -143,6 +143,7 @@ def objectives():
         "adversarial_generator",
         "electric",
         "multi_word_selection",
+        "corrective_lm",
     ],
 )
 def test_other_objectives_are_the_same_on_one_device_and_on_eight(objectives, name):

@@ -19,6 +19,7 @@ OBJECTIVES = {  # name -> how the networks share; each has something that the ot
     "adversarial_generator": "all",
     "electric": "embeddings",
     "multi_word_selection": "embeddings",
+    "corrective_lm": "gdes",
 }
 MESHES = ((1, 1, 1), (2, 2, 2))
 
