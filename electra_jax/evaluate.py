@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes all pre-training metrics of a checkpoint on its held-out records or on any text.
+"""Computes all pre-training metrics of a checkpoint on its held-out records, or of any weights.
 
     python -m electra_jax.evaluate --workdir=runs/tiny
     python -m electra_jax.evaluate --workdir=runs/tiny --step=500 --json
     python -m electra_jax.evaluate --workdir=runs/tiny --data='text:other/*.txt; new=text:n.txt'
+    python -m electra_jax.evaluate --weights=hf:OWNER/NAME --data='text:other/*.txt'
+    python -m electra_jax.evaluate --weights=FOLDER --workdir=runs/tiny --data='text:other/*.txt'
 
 The text of --data is encoded with the run's own vocabulary and cut into rows as its own text was.
+--weights are others than the run's, such as Hugging Face's, Google's or an export, with their own
+vocabulary; of --workdir only the settings of rows and masks are taken then.
 Beside each metric stands the value of a baseline that has learnt nothing; docs/evaluation.md
 explains the values per word and per character. The workdir is read, never written.
 """
@@ -27,10 +31,16 @@ from electra_jax.cli import command, printing
 from electra_jax.data import evaluation_text
 from electra_jax.host import console_table
 from electra_jax.report import evaluation_table
-from electra_jax.training import other_text, trained_run
+from electra_jax.training import other_text, trained_run, weights_alone
 
 _STEP = flags.DEFINE_integer(
     "step", None, "Which checkpoint; the newest without it.", allow_override=True
+)
+_WEIGHTS = flags.DEFINE_string(
+    "weights",
+    None,
+    "Weights to evaluate on --data: a folder of Hugging Face, hf:OWNER/NAME, a checkpoint of"
+    " Google's, an export, a workdir or its checkpoints/STEP.",
 )
 _DATA = flags.DEFINE_multi_string(
     "data",
@@ -69,11 +79,18 @@ _FLAGS = {  # field in a message about text -> the flag that this command has in
 }
 
 
-def main(config: config_lib.Config, workdir: str) -> None:
+def main(config: config_lib.Config | None, workdir: str | None) -> None:
     """Evaluates and prints a table, and with --json an object."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     specs = "; ".join(_DATA.value)
-    if _DATA.present or specs:
+    if _WEIGHTS.value is not None:
+        found = _of_weights(config, specs, width)
+    elif config is None:
+        raise config_lib.ConfigError(
+            "nothing to evaluate; name a run, --workdir=RUN, or weights and text, --weights=PATH"
+            " --data=text:GLOB"
+        )
+    elif _DATA.present or specs:
         found = _on_other_text(config, workdir, specs, width)
     else:
         found = _on_records(config, workdir, width)
@@ -87,22 +104,48 @@ def _on_records(config, workdir, width):
     run = trained_run.open(config, workdir, _STEP.value, evaluates=True)
     values = trained_run.evaluate(run)
     columns = evaluation_table.columns(values, "held-out")
-    _print(run, "held-out records", columns, width)
+    _print(run, f"{_name_of_run(run)}, on held-out records", columns, width)
     return {"step": run.step} | other_text.with_baselines(values)
 
 
 def _on_other_text(config, workdir, specs, width):
     """Prints the table for the text of --data; returns what --json prints."""
+    sources = _sources(specs)
+    run = trained_run.open(config, workdir, _STEP.value, evaluates=True)
+    return _on_texts(run, _texts(run, sources), _name_of_run(run), width)
+
+
+def _of_weights(recipe, specs, width):
+    """The same for --weights; `recipe` is a run that rows and masks are taken of, or None."""
+    command.check_alone("evaluate --weights")
+    if not specs:
+        raise config_lib.ConfigError("--weights are evaluated on a text; give --data=text:GLOB")
+    if _STEP.value is not None:
+        raise config_lib.ConfigError(
+            "--step chooses a checkpoint of --workdir; name WORKDIR/checkpoints/STEP as --weights"
+        )
+    sources = _sources(specs)
+    run = weights_alone.open(_WEIGHTS.value, recipe)
+    texts = _texts(run, sources)
+    run = weights_alone.drawing_by(run, texts)
+    return {"weights": _WEIGHTS.value} | _on_texts(run, texts, _WEIGHTS.value, width)
+
+
+def _sources(specs):
+    """The texts of --data by their names. Raises ConfigError for one that is not there."""
     try:
         sources = evaluation_text.parse(specs)
         # Before the weights are read, so that a misspelt name is reported at once.
         evaluation_text.check(sources, _TEXT_FIELD.value, _DOCUMENTS.value)
     except ValueError as error:
         raise _in_flags(error) from error
+    return sources
 
-    run = trained_run.open(config, workdir, _STEP.value, evaluates=True)
+
+def _texts(run, sources):
+    """The rows of --data, cut for these weights. Raises ConfigError."""
     try:
-        texts = other_text.read(
+        return other_text.read(
             run,
             sources,
             _CHARACTERS.value,
@@ -113,21 +156,27 @@ def _on_other_text(config, workdir, specs, width):
     except ValueError as error:
         raise _in_flags(error) from error
 
+
+def _on_texts(run, texts, what, width):
+    """Evaluates and prints the table; `what` is the run or the weights in words."""
     found = other_text.evaluate(run, texts, logging.info)
     columns = list(found.by_source.items())
     if len(columns) > 1:
         columns.append(("all", found.pooled))
-    _print(run, "text of --data", columns, width)
+    _print(run, f"{what}, on text of --data", columns, width)
     printing.say_each(f"Note: {note}." for note in other_text.notes(run, found))
     return other_text.to_json(run.step, run, found)
 
 
+def _name_of_run(run):
+    return f"{run.config.name}, step {run.step:,} of {run.config.schedule.steps:,}"
+
+
 def _print(run, what, columns, width):
     """Prints a title and the table."""
-    c, vocabulary = run.config, run.vocabulary
+    vocabulary = run.vocabulary
     title = (
-        f"{c.name}, step {run.step:,} of {c.schedule.steps:,}, on {what}: rows of"
-        f" {run.stage.sequence_length} tokens, {vocabulary.kind} vocabulary of"
+        f"{what}: rows of {run.stage.sequence_length} tokens, {vocabulary.kind} vocabulary of"
         f" {vocabulary.size:,}\n"
     )
     table = evaluation_table.table(columns, width)
@@ -143,4 +192,4 @@ def _in_flags(error):
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, config_needed=False)

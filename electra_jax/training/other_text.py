@@ -98,7 +98,8 @@ def evaluate(
 
 def notes(run: trained_run.TrainedRun, found: Evaluated) -> list[str]:
     """What a reader should know before comparing the figures, one sentence per item."""
-    trained_on = {source.spec for source in run.records.manifest.sources}
+    sources = run.records.manifest.sources if run.records is not None else ()
+    trained_on = {source.spec for source in sources}
 
     lines = []
     for text in found.texts:

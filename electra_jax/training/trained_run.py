@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import numpy as np
 
 from electra_jax import config as config_lib
 from electra_jax.config import stages
@@ -40,6 +41,8 @@ class TrainedRun:
     params: dict
     step: int
     longest_row: int  # tokens; learned positions beyond it were never trained
+    # How often the text has each id by which `disc_auc_unigram` draws; None: as the training text.
+    drawn_by_V: np.ndarray | None = None
 
     @property
     def objective(self) -> Objective:
@@ -49,7 +52,7 @@ class TrainedRun:
     @functools.cached_property
     def evaluator(self) -> evaluation.Evaluator:
         """What computes metrics as the run does; the rows must have been asked for."""
-        unigram_V = self.records.unigram()[0]
+        unigram_V = self.records.unigram()[0] if self.drawn_by_V is None else self.drawn_by_V
         compiled = self.plan.compile_evaluate(self.stage.sequence_length, unigram_V)
         return plans.make_evaluator(self.config, self.plan, self.stage, compiled)
 

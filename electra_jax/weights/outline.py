@@ -72,20 +72,20 @@ def read(path: str) -> Outline:
 def _of_export(path):
     about = orbax_export.about(path)
     longest, vocab = about.get("trained_tokens", 0), os.path.join(path, orbax_export.VOCABULARY)
-    model = _settings(reading.shape(path), longest)
+    model = settings(reading.shape(path), longest)
     return Outline(model, {"vocab": vocab}, _roles(about["parameters"]), longest)
 
 
 def _of_hugging_face(pair):
     place, shape = tokenizer_files.place(pair.main), pair.shapes[pair.main]
     longest = shape.max_positions if shape.trunk["positions"] == "rotary" else 0
-    return Outline(_settings(pair.shape, longest), _vocabulary(place), pair.roles(), longest)
+    return Outline(settings(pair.shape, longest), _vocabulary(place), pair.roles(), longest)
 
 
 def _of_google(prefix):
     place = tokenizer_files.place(os.path.dirname(prefix) or os.curdir)
     shape, paths = reading_foreign.outline_of_google(prefix)
-    return Outline(_settings(shape, 0), _vocabulary(place), _roles(paths), 0)
+    return Outline(settings(shape, 0), _vocabulary(place), _roles(paths), 0)
 
 
 def _of_workdir(path):
@@ -112,10 +112,10 @@ def _of_workdir(path):
     return Outline(model, {"vocab": vocab}, _roles(paths), longest)
 
 
-def _settings(shape: networks.NetworksConfig, longest: int) -> dict[str, Any]:
+def settings(shape: networks.NetworksConfig, longest: int) -> dict[str, Any]:
     """The settings of `model` that make networks of this shape.
 
-    With rotary positions no shape says how long rows may be: as the longest of training.
+    With rotary positions no shape says how long rows may be: as `longest`, those of training.
     """
     trunk = shape.discriminator
     found = {name: getattr(shape if hasattr(shape, name) else trunk, name) for name in _OF_BOTH}

@@ -37,6 +37,7 @@ PLACEHOLDERS = {
     "--from=runs/mine/finetune/NAME/TASK": "--from=runs/tuned/finetune/finetune/custom",
     "--from=runs/mine/finetune/finetune/sst2": "--from=runs/tuned/finetune/finetune/custom",
     "--from=FOLDER": "--from=electra-small",
+    "--weights=FOLDER": "--weights=electra-small",
     "--out=FOLDER": "--out=exports/folder",
     "--out=...": "--out=exports/folder",
     "--config.data.dir=DATA": "--config.data.dir=glue",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workdirs with a checkpoint of random weights, made without training and without text."""
+"""Workdirs with a checkpoint of random weights, made without training."""
 
 import os
 
@@ -7,8 +7,9 @@ import jax
 import numpy as np
 
 from electra_jax import config as config_lib
-from electra_jax.data import vocabulary_training
+from electra_jax.data import records, vocabulary, vocabulary_training
 from electra_jax.step import plans
+from electra_jax.training import run_data
 from electra_jax.weights import checkpoint_series
 
 from . import odd
@@ -43,13 +44,26 @@ def begin(workdir, config):
 
 
 def made(workdir, words, **overrides):
-    """Writes a workdir; returns its configuration and its parameters."""
+    """Writes a workdir whose text is not there; returns its configuration and its parameters."""
     config = recipe(**overrides)
+    words.save(str(workdir / "data" / "key" / "vocab"))
+    return config, _with_weights(workdir, config, words)
+
+
+def with_rows(workdir, source, **overrides):
+    """Writes a workdir with the rows of a source; returns the workdir."""
+    config = config_lib.parse(small_run(source, "", **overrides))
+    (folder,) = run_data.prepare(config, str(workdir))
+    words = vocabulary.load(f"{folder}/{records.VOCABULARY}")
+    _with_weights(workdir, config, words, data=records.open(folder).manifest.hash)
+    return workdir
+
+
+def _with_weights(workdir, config, words, **about):
     objective = plans.make_objective(config, words, np.ones(words.size))
     params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)))
-    words.save(str(workdir / "data" / "key" / "vocab"))
     (workdir / "config.json").write_text(config_lib.to_json(config))
+    about |= {"config": config_lib.to_tree(config), "vocabulary": words.sha256}
     with checkpoint_series.Checkpoints(str(workdir / "checkpoints"), keep_last=1) as saved:
-        about = {"config": config_lib.to_tree(config), "vocabulary": words.sha256}
         saved.save(STEP, {"params": params}, about)
-    return config, params
+    return params

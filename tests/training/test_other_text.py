@@ -4,9 +4,9 @@
 import json
 import types
 
-import jax
 import numpy as np
 import pytest
+from absl import flags
 
 from electra_jax import config as config_lib
 from electra_jax import evaluate
@@ -14,19 +14,22 @@ from electra_jax.core import meshes
 from electra_jax.data import (
     evaluation_text,
     planning,
-    records,
     text_files,
     tokenising,
-    vocabulary,
 )
-from electra_jax.step import plans
-from electra_jax.training import other_text, run_data, trained_run
-from electra_jax.weights import checkpoint_series
-from support import odd
+from electra_jax.training import other_text, trained_run
+from support import workdirs
 from support.commands import command
-from support.corpus import small_run, write_corpus
+from support.corpus import write_corpus
 
-STEP = 7
+STEP = workdirs.STEP
+
+
+@pytest.fixture(autouse=True)
+def parsed_flags():
+    """The flags of the command have their defaults, as if none was given."""
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS.mark_as_parsed()
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,9 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def workdir(corpus, tmp_path_factory):
-    return made(tmp_path_factory.mktemp("run"), f"text:{corpus}", evaluation__rows=1000)
+    return workdirs.with_rows(
+        tmp_path_factory.mktemp("run"), f"text:{corpus}", evaluation__rows=1000
+    )
 
 
 @pytest.fixture(scope="module")
@@ -69,24 +74,6 @@ def others(tmp_path_factory):
 def both(run, others):
     """Evaluated on two texts at once."""
     return on(run, f"text:{others}/one.txt; text:{others}/two.txt")
-
-
-def made(workdir, source, **overrides):
-    """A workdir with real rows and a checkpoint of random weights, which nobody trained."""
-    config = config_lib.parse(small_run(source, "", **overrides))
-    (folder,) = run_data.prepare(config, str(workdir))
-    words = vocabulary.load(f"{folder}/{records.VOCABULARY}")
-    objective = plans.make_objective(config, words, np.ones(words.size))
-    params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)))
-    (workdir / "config.json").write_text(config_lib.to_json(config))
-    about = {
-        "config": config_lib.to_tree(config),
-        "data": records.open(folder).manifest.hash,
-        "vocabulary": words.sha256,
-    }
-    with checkpoint_series.Checkpoints(str(workdir / "checkpoints"), keep_last=1) as saved:
-        saved.save(STEP, {"params": params}, about)
-    return workdir
 
 
 def open_run(workdir):
@@ -170,7 +157,7 @@ def test_the_figures_are_the_loss_in_other_units(others, both):
 def test_runs_with_other_vocabularies_are_measured_on_the_same_text(corpus, run, others, tmp_path):
     """Pieces of other lengths: other tokens and losses per token, the same words and characters."""
     changes = dict(data__vocab="train:wordpiece:64", data__min_document_characters=60, seed=3)
-    pieces = open_run(made(tmp_path, f"text:{corpus}", **changes))
+    pieces = open_run(workdirs.with_rows(tmp_path, f"text:{corpus}", **changes))
     a, b = (on(one, f"text:{others}/two.txt", limit=3000) for one in (run, pieces))
     assert a.texts[0].sha256 == b.texts[0].sha256
     assert not a.texts[0].whole
