@@ -28,6 +28,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.grid = grid()
     config.evaluation = evaluation()
     config.run = run()
+    config.logging = logging()
     config.custom = custom()
     return config
 
@@ -138,6 +139,15 @@ def run() -> ml_collections.ConfigDict:
     c.accumulation = 1  # micro-batches per step, for less memory; the result is that of all rows
     c.remat = "none"  # what the backward pass recomputes: 'none' | 'dots' (keep matmuls) | 'full'
     c.save = "best"  # which tuned weights are kept: of the best seed | 'all' | 'none'
+    return c
+
+
+def logging() -> ml_collections.ConfigDict:
+    """Where the curves go beside the folder of the results."""
+    c = ml_collections.ConfigDict()
+    # services that get the curve of each seed: 'wandb' | 'trackio' | 'mlflow', several joined by
+    # ','; '': none. docs/logging.md has their settings
+    c.writers = ""
     return c
 
 

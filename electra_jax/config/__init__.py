@@ -52,15 +52,16 @@ from electra_jax.config.reads import (
     shares_tables,
     unread,
 )
+from electra_jax.config.rules import check_services
 from electra_jax.configs import base  # type: ignore[attr-defined] # mypy knows no __path__
 from electra_jax.host import buckets, safe_files
 
 __all__ = [
     "BEST_BY", "OBJECTIVES", "ONLY_WITH", "READS", "RESUMABLE", "SERVICES", "WITHOUT_GENERATOR",
     "Checkpoint", "Config", "ConfigError", "Data", "Evaluation", "Init", "Logging", "Mesh",
-    "Model", "Network", "Objective", "Optimizer", "Schedule", "between", "completed", "declared",
-    "differences", "evaluated", "flatten", "has_use", "nearest", "one_of", "parse", "parse_saved",
-    "shares_tables", "to_json", "to_tree", "typed", "unread",
+    "Model", "Network", "Objective", "Optimizer", "Schedule", "between", "check_services",
+    "completed", "declared", "differences", "evaluated", "flatten", "has_use", "nearest", "one_of",
+    "parse", "parse_saved", "shares_tables", "to_json", "to_tree", "typed", "unread",
 ]  # fmt: skip
 
 

@@ -309,15 +309,20 @@ def _check_logging(c: Config) -> None:
             " try (10, 12), or () for none"
         )
 
-    named = c.logging.writers.split(",") if c.logging.writers else []
+    check_services(c.logging.writers)
+
+
+def check_services(names: str) -> None:
+    """Raises ConfigError if logging.writers names what is no service, or one twice."""
+    named = names.split(",") if names else []
     for number, name in enumerate(named):
         if name not in SERVICES:
             raise ConfigError(
-                f"logging.writers={c.logging.writers!r}: {name!r} is no service;"
+                f"logging.writers={names!r}: {name!r} is no service;"
                 f" {nearest(name, list(SERVICES))}; several are joined by ',', '' is none"
             )
         if name in named[:number]:
-            raise ConfigError(f"logging.writers={c.logging.writers!r} names {name} twice")
+            raise ConfigError(f"logging.writers={names!r} names {name} twice")
 
 
 def _check_best(c: Config) -> None:

@@ -113,6 +113,13 @@ class RunSettings:
 
 
 @dataclasses.dataclass(frozen=True)
+class LoggingSettings:
+    """Where the curves go beside the folder of the results."""
+
+    writers: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Custom:
     """A task that is not built in."""
 
@@ -154,6 +161,7 @@ class Config:
     grid: Grid
     evaluation: EvaluationSettings
     run: RunSettings
+    logging: LoggingSettings
     custom: Custom
 
     @property
@@ -188,6 +196,7 @@ RESUMABLE = (
     "run.accumulation",
     "run.remat",
     "run.save",
+    "logging.writers",
 )
 
 
@@ -231,6 +240,7 @@ def _check_together(c: Config):
         )
 
     _check_starts(c)
+    config_lib.check_services(c.logging.writers)
 
     # Weights of one task must be saved for another task to start from them.
     if c.run.save == "none" and (c.starts or "ax" in c.task_names):

@@ -37,15 +37,16 @@ class About:
     """What a service is told about a run when it is opened."""
 
     workdir: str
-    name: str  # the folder's name
+    name: str
     id: str  # that of the run that continues; '' for a new one
     config: Mapping[str, Any]  # every setting by its path
+    kept_in: str = writers.METRICS  # file in the workdir that has the same rows
 
     @classmethod
-    def of(cls, config: config_lib.Config, workdir: str, known_id: str) -> "About":
-        """Returns what is told about the run in a workdir."""
+    def of(cls, config: config_lib.Config, workdir: str) -> "About":
+        """Returns what is told about the run in a workdir, which has the folder's name."""
         workdir = os.path.abspath(workdir)
-        return cls(workdir, os.path.basename(workdir), known_id, config_lib.flatten(config))
+        return cls(workdir, os.path.basename(workdir), "", config_lib.flatten(config))
 
 
 class OpenRun(Protocol):
@@ -85,6 +86,7 @@ class Sender:
       opens: opens the run, given the id of the one that continues or ''.
       notes: what earlier starts have sent.
       clock: seconds.
+      kept_in: the file that has the same rows.
     """
 
     def __init__(
@@ -93,8 +95,10 @@ class Sender:
         opens: Callable[[str], OpenRun],
         notes: Notes,
         clock: Callable[[], float] = time.monotonic,
+        kept_in: str = writers.METRICS,
     ):
         self._service, self._opens, self._notes, self._clock = service, opens, notes, clock
+        self._kept_in = kept_in
         self._about = notes.of(service)
         self._run: OpenRun | None = None
         self._waiting: dict[tuple[int, str], dict[str, float]] = {}
@@ -129,8 +133,8 @@ class Sender:
             self._try_to_send()
         if self._waiting:
             logging.warning(
-                "%s did not get the last %d rows; they are in metrics.jsonl",
-                self._service, len(self._waiting),
+                "%s did not get the last %d rows; they are in %s",
+                self._service, len(self._waiting), self._kept_in,
             )  # fmt: skip
         try:
             if self._run is not None:
@@ -170,19 +174,19 @@ class Sender:
 
 
 @contextlib.contextmanager
-def open_senders(
-    config: config_lib.Config, workdir: str, continues: bool
-) -> Iterator[tuple[Sender, ...]]:
+def open_senders(names: str, about: About, continues: bool) -> Iterator[tuple[Sender, ...]]:
     """Opens a run at each service, on process 0; ends them with the block, as failed on an error.
 
     Args:
+      names: those of the services, as in `logging.writers`.
+      about: what they are told.
       continues: whether the run continues from a checkpoint, so that its runs there continue too.
 
     Raises ConfigError, on all processes, if a package is missing or a new run cannot be opened.
     """
     first = jax.process_index() == 0
     senders = processes.agree(
-        lambda: _begun(config, workdir, continues) if first else (), config_lib.ConfigError
+        lambda: _begun(names, about, continues) if first else (), config_lib.ConfigError
     )
     try:
         yield senders
@@ -210,16 +214,16 @@ def reason(error: BaseException) -> str:
     return text if len(text) <= 300 else text[:297] + "..."
 
 
-def _begun(config, workdir, continues) -> tuple[Sender, ...]:
+def _begun(names, about, continues) -> tuple[Sender, ...]:
     """Returns a sender for each service, with its run opened."""
-    names = config.logging.writers
     check_packages(names)
-    notes = Notes(workdir, continues)
+    notes = Notes(about.workdir, continues)
 
     senders: list[Sender] = []
     for name in _split(names):
         service = importlib.import_module(f"electra_jax.report.service_{name}")
-        sender = Sender(name, _opener(service.open, config, workdir), notes)
+        opens = _opener(service.open, about)
+        sender = Sender(name, opens, notes, kept_in=about.kept_in)
         try:
             sender.begin()
         except Exception as error:  # whatever a service may raise
@@ -233,9 +237,9 @@ def _begun(config, workdir, continues) -> tuple[Sender, ...]:
     return tuple(senders)
 
 
-def _opener(open_run, config, workdir):
-    """Returns a function that opens the run in a workdir at a service, given its id or ''."""
-    return lambda known_id: open_run(About.of(config, workdir, known_id))
+def _opener(open_run, about):
+    """Returns a function that opens a run at a service, given its id or ''."""
+    return lambda known_id: open_run(dataclasses.replace(about, id=known_id))
 
 
 def _number(value):

@@ -69,7 +69,10 @@ def train(
 
         # Before text is prepared for hours and a step is compiled, since a service may refuse.
         continues = bool(metadata.steps(metadata.directory(workdir)))
-        senders = stack.enter_context(services.open_senders(config, workdir, continues))
+        about = services.About.of(config, workdir)
+        senders = stack.enter_context(
+            services.open_senders(config.logging.writers, about, continues)
+        )
 
         run = runs.start(config, workdir)
         for stage in run.stages:

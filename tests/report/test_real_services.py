@@ -13,6 +13,7 @@ import pytest
 
 import electra_jax
 from electra_jax.report import services, writers
+from support import finetunings
 from support.commands import complaint, free_port
 from support.corpus import small_run
 
@@ -127,3 +128,59 @@ def test_wandb_without_a_login_is_refused_at_the_start(tmp_path, monkeypatch):
     line = complaint("--config=tiny", f"--workdir={tmp_path}/run", "--config.logging.writers=wandb")
     assert "wandb cannot be opened" in line and "wandb login" in line
     assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("service", ["wandb", "trackio", "mlflow"])
+def test_each_seed_of_a_fine_tuning_is_a_run(service, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    folder = tmp_path / "trackio"
+    folder.mkdir()
+    if service == "trackio":
+        import trackio  # noqa: PLC0415 - the extra may be missing
+        from trackio import sqlite_storage  # noqa: PLC0415 - as above
+
+        monkeypatch.setattr(trackio.utils, "TRACKIO_DIR", folder)
+        monkeypatch.setattr(sqlite_storage, "TRACKIO_DIR", folder)
+
+    places = finetunings.make_places(tmp_path / "encoder")
+    results = finetunings.run(places, "sent", "classification", logging__writers=service)
+    curves = [
+        [(p.step, p.scores["accuracy"]) for p in seed.curve] for seed in results.tasks[0].seeds
+    ]
+    assert _accuracies(service, tmp_path) == {
+        f"encoder/sent/custom/seed_{number}": pytest.approx(curve)
+        for number, curve in enumerate(curves)
+    }
+
+
+def _accuracies(service, folder):
+    """{name of a run: [(step, eval/accuracy), ...]} of all runs that the service holds."""
+    held = collections.defaultdict(list)
+    if service == "mlflow":
+        import mlflow  # noqa: PLC0415 - the extra may be missing
+
+        client = mlflow.MlflowClient(f"sqlite:///{folder}/mlflow.db")
+        experiment = client.get_experiment_by_name(services.PROJECT)
+        for run in client.search_runs([experiment.experiment_id]):
+            points = client.get_metric_history(run.info.run_id, "eval/accuracy")
+            held[run.info.run_name] = [(point.step, point.value) for point in points]
+    elif service == "trackio":
+        import trackio  # noqa: PLC0415 - the extra may be missing
+        from trackio import sqlite_storage  # noqa: PLC0415 - as above
+
+        for run in trackio.Api().runs(services.PROJECT):
+            for row in sqlite_storage.SQLiteStorage.get_logs(services.PROJECT, run.name):
+                if "eval/accuracy" in row:
+                    held[run.name.rpartition("-")[0]].append((row["step"], row["eval/accuracy"]))
+    else:
+        from support import wandb_files  # noqa: PLC0415 - needs the package
+
+        for file in folder.rglob("*.wandb"):
+            for record in wandb_files.records_of(file):
+                if record.WhichOneof("record_type") == "run":
+                    name = record.run.display_name
+                for item in record.history.item:
+                    if (item.key or "/".join(item.nested_key)) == "eval/accuracy":
+                        held[name].append((record.history.step.num, json.loads(item.value_json)))
+    return dict(held)

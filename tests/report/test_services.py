@@ -6,10 +6,8 @@ tests/report/test_real_services.py has the packages themselves.
 """
 
 import importlib.util
-import json
 import math
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -17,27 +15,9 @@ import pytest
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.report import services, writers
+from support import stand_in_service
 from support.corpus import small_run
 from support.tensorboard import events_of
-
-STAND_IN = """
-import json, os
-
-class Run:
-    def __init__(self, about):
-        self.path = os.environ["TRACKIO_STAND_IN"]
-        self.add({"init": about})
-    def add(self, line):
-        with open(self.path, "a") as file:
-            file.write(json.dumps(line, default=str) + "\\n")
-    def log(self, values, step):
-        self.add({"step": step} | values)
-    def finish(self):
-        self.add({"finish": True})
-
-def init(**about):
-    return Run(about)
-"""
 
 
 class Recorder:
@@ -179,19 +159,9 @@ def test_damaged_notes_are_named_and_begin_new_runs(tmp_path, warned):
 
 @pytest.fixture
 def stand_in(tmp_path):
-    """A package `trackio` that writes what it gets to a file; returns the file's lines."""
-    (tmp_path / "packages").mkdir()
-    (tmp_path / "packages" / "trackio.py").write_text(STAND_IN)
-    real = sys.modules.pop("trackio", None)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(tmp_path / "packages"))
-        patch.setenv("TRACKIO_STAND_IN", str(tmp_path / "got.jsonl"))
-        yield lambda: [
-            json.loads(line) for line in (tmp_path / "got.jsonl").read_text().splitlines()
-        ]
-    sys.modules.pop("trackio", None)
-    if real is not None:
-        sys.modules["trackio"] = real
+    """What reads the lines that a stand-in for `trackio` has written."""
+    with stand_in_service.trackio(tmp_path) as got:
+        yield got
 
 
 def test_a_whole_run_is_sent_once_although_its_end_is_trained_twice(text, tmp_path, stand_in):
@@ -206,7 +176,7 @@ def test_a_whole_run_is_sent_once_although_its_end_is_trained_twice(text, tmp_pa
     assert first["name"].startswith("run-") and second["name"] == first["name"]
     assert (first["resume"], second["resume"]) == ("never", "allow")
     assert first["config"]["schedule.steps"] == 6
-    assert [line for line in lines if "finish" in line] == [{"finish": True}] * 2
+    assert [line["finish"] for line in lines if "finish" in line] == [True, True]
 
     sent = {(line["step"], name): x for line in lines if "step" in line for name, x in line.items()}
     rows = writers.read(workdir / "metrics.jsonl")

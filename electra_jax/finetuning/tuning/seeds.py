@@ -29,6 +29,7 @@ from electra_jax.finetuning.tuning import (
     live_page,
     loop,
     run_folder,
+    service_runs,
     summary,
     tuning_step,
 )
@@ -134,22 +135,25 @@ def _train(session, page, prepared, start, point, folder, seeds, made_of) -> lis
     else:
         state = programs.begin(start.trunk, keys_Z)
 
-    def report(step, steps, latest):
-        _log_evaluations(prepared, point, seeds, step, steps, latest)
-        page.reported(prepared, point, seeds, step, steps, latest)
+    with service_runs.followed(session, prepared, point, folder, seeds) as told:
 
-    tuned = loop.train(
-        programs,
-        state,
-        keys_Z,
-        seeds,
-        prepared.train.rows,
-        plan=_plan(session.config, prepared, point),
-        pad_id=setup.pad_id,
-        score=functools.partial(_score_dev, session, programs, prepared, len(seeds)),
-        better=functools.partial(_is_better, prepared),
-        report=report,
-    )
+        def report(step, steps, latest):
+            _log_evaluations(prepared, point, seeds, step, steps, latest)
+            page.reported(prepared, point, seeds, step, steps, latest)
+            told(step, latest)
+
+        tuned = loop.train(
+            programs,
+            state,
+            keys_Z,
+            seeds,
+            prepared.train.rows,
+            plan=_plan(session.config, prepared, point),
+            pad_id=setup.pad_id,
+            score=functools.partial(_score_dev, session, programs, prepared, len(seeds)),
+            better=functools.partial(_is_better, prepared),
+            report=report,
+        )
 
     outcomes = _write_outcomes(session, programs, prepared, folder, seeds, tuned)
     cost = {"devices": session.mesh.devices.size}

@@ -43,6 +43,7 @@ from electra_jax.host import (
     safe_files,
     staging,
 )
+from electra_jax.report import services
 
 
 def fine_tune(
@@ -78,6 +79,7 @@ def run(
             "fine-tuning runs in one process; start it on one host, whose devices it all uses"
         )
 
+    services.check_packages(config.logging.writers)
     for line in choices.unread(config):
         logging.warning("%s", line)
     names, mesh = choices.tasks_in_order(config), choices.mesh(config)
