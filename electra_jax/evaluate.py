@@ -84,7 +84,7 @@ def main(config: config_lib.Config | None, workdir: str | None) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     specs = "; ".join(_DATA.value)
     if _WEIGHTS.value is not None:
-        found = _of_weights(config, specs, width)
+        found = _of_weights(config, workdir, specs, width)
     elif config is None:
         raise config_lib.ConfigError(
             "nothing to evaluate; name a run, --workdir=RUN, or weights and text, --weights=PATH"
@@ -115,8 +115,8 @@ def _on_other_text(config, workdir, specs, width):
     return _on_texts(run, _texts(run, sources), _name_of_run(run), width)
 
 
-def _of_weights(recipe, specs, width):
-    """The same for --weights; `recipe` is a run that rows and masks are taken of, or None."""
+def _of_weights(config, workdir, specs, width):
+    """The same for --weights; a run that rows and masks are taken of is given, or two Nones."""
     command.check_alone("evaluate --weights")
     if not specs:
         raise config_lib.ConfigError("--weights are evaluated on a text; give --data=text:GLOB")
@@ -125,6 +125,7 @@ def _of_weights(recipe, specs, width):
             "--step chooses a checkpoint of --workdir; name WORKDIR/checkpoints/STEP as --weights"
         )
     sources = _sources(specs)
+    recipe = config and weights_alone.recipe_of(config, workdir)
     run = weights_alone.open(_WEIGHTS.value, recipe)
     texts = _texts(run, sources)
     run = weights_alone.drawing_by(run, texts)

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 
 from electra_jax import config as config_lib
+from electra_jax.config import stages
 from electra_jax.configs import base
 from electra_jax.core import trees
 from electra_jax.data import evaluation_text
@@ -23,9 +24,19 @@ from electra_jax.host import cluster, compile_cache
 from electra_jax.step import plans
 from electra_jax.training import trained_run
 from electra_jax.weights import outline, reading, trained_weights
+from electra_jax.workdir import metadata
 
 _OF_THE_RECIPE = ("data", "objective", "evaluation", "mesh")  # sections
 _TOKENS = 32_768  # in a batch, where no run says how many
+
+
+def recipe_of(config: config_lib.Config, workdir: str) -> config_lib.Config:
+    """The settings of a run, with the rows of the stage that its newest checkpoint is in.
+
+    Without a checkpoint they are those of its first stage.
+    """
+    _, about = next(metadata.readable(metadata.directory(workdir)), (0, {}))
+    return _in_stage(config, about.get("stage", 0))
 
 
 def open(
@@ -78,7 +89,9 @@ def _config(found, recipe):
     """The settings under which the weights are evaluated."""
     longest = found.trained_tokens or found.limit
     tree = config_lib.to_tree(config_lib.parse(base.get_config()))
-    recipe = recipe or found.config
+    if recipe is None and found.config is not None:
+        taken = [number for number, rows in enumerate(found.stage_rows) if rows]
+        recipe = _in_stage(found.config, max(taken, default=0))
     if recipe is not None:
         tree |= {name: config_lib.to_tree(recipe)[name] for name in _OF_THE_RECIPE}
         tree["seed"] = recipe.seed
@@ -94,11 +107,20 @@ def _config(found, recipe):
         raise config_lib.ConfigError(
             f"{found.source} takes rows of {found.limit} tokens at most, and"
             f" data.sequence_length={length}; set --config.data.sequence_length={found.limit}"
+            + (" and --config.schedule.stages='()'" if recipe and recipe.schedule.stages else "")
         )
     tree["name"] = trained_weights.name_of(found.source)
     tree["model"] |= outline.settings(found.networks, max(longest, length))
     tree["objective"]["name"] = _objective(found)
     return config_lib.parse(tree)
+
+
+def _in_stage(config, number):
+    """The settings with the rows of one stage as those of the section `data`."""
+    of_config = stages.of(config)
+    stage = of_config[min(number, len(of_config) - 1)]
+    rows = {"sequence_length": stage.sequence_length, "batch_size": stage.batch_size}
+    return dataclasses.replace(config, data=dataclasses.replace(config.data, **rows))
 
 
 def _objective(found) -> str:

@@ -28,7 +28,7 @@ from electra_jax.objectives import masking
 from electra_jax.report import run_cost
 from electra_jax.speed import dry_run, flops_figures, flops_tables
 from electra_jax.step import plans
-from electra_jax.training import budget, feed, runs, trained_run
+from electra_jax.training import budget, feed, runs, trained_run, weights_alone
 from electra_jax.weights import card_facts, exporting, reading
 from electra_jax.workdir import metadata, starts
 from support import workdirs
@@ -95,6 +95,27 @@ def test_the_card_of_an_export_names_every_stage(finished, run, tmp_path):
     # A checkpoint of the first stage has seen no other.
     facts = card_facts.training_facts(reading.open(finished[0], step=1))
     assert facts["batch"] == "8 rows of 16 tokens (8 rows in all)"
+
+
+def test_weights_are_evaluated_on_the_rows_of_the_stage_that_their_run_was_in(
+    text, finished, tmp_path
+):
+    """As `evaluate` does without --weights: so both see as much of the text."""
+    config = config_lib.parse(staged(text))
+    recipe = weights_alone.recipe_of(config, str(finished[0]))
+    for given in (None, recipe):
+        run = weights_alone.open(finished[0], given)
+        assert (run.stage.sequence_length, run.stage.batch_size) == (32, 8)
+
+    early = weights_alone.open(finished[0] / "checkpoints" / "3")
+    assert (early.stage.sequence_length, early.stage.batch_size) == (16, 16)
+    assert weights_alone.recipe_of(config, str(tmp_path)).data == config.data
+
+    words = workdirs.small_vocabulary(tmp_path)
+    short = dict(model__max_positions=16, data__sequence_length=16)
+    workdirs.made(tmp_path / "short", words, **short)
+    with pytest.raises(config_lib.ConfigError, match="length=16 and .*schedule.stages='[(][)]'"):
+        weights_alone.open(tmp_path / "short", recipe)
 
 
 def test_each_step_takes_the_rows_of_its_stage_where_the_one_before_it_ended(finished, run):
