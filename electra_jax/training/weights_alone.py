@@ -112,7 +112,8 @@ def _config(found, recipe):
     tree["name"] = trained_weights.name_of(found.source)
     tree["model"] |= outline.settings(found.networks, max(longest, length))
     tree["objective"]["name"] = _objective(found)
-    return config_lib.parse(tree)
+    # The rules of settings with each other are of training, and all of this is trained already.
+    return config_lib.typed(config_lib.Config, tree, "configs/base.py")
 
 
 def _in_stage(config, number):

@@ -84,6 +84,19 @@ def test_a_discriminator_alone_judges_replacements_by_frequency(kind, exports, c
     assert found["masked_rate"] == pytest.approx(0.3, abs=0.02)
 
 
+def test_a_discriminator_alone_is_judged_with_the_layer_of_its_head(config, text, tmp_path):
+    """Though none is trained so; and a recipe may weigh nothing of what the weights can do."""
+    workdirs.made(tmp_path / "teams", workdirs.small_vocabulary(tmp_path), **workdirs.TEAMS)
+    exporting.to_orbax(reading.open(tmp_path / "teams"), str(tmp_path / "one"), "discriminator")
+    run, found = on(weights_alone.open(tmp_path / "one", config), text)
+    assert run.config.objective.name == "unigram_generator" and 0 < found["disc_auc"] < 1
+
+    tree = config_lib.to_tree(config)
+    tree["objective"]["selection_weight"] = 0.0
+    run = weights_alone.open(tmp_path / "teams", config_lib.parse(tree))
+    assert run.config.objective.name == "multi_word_selection"
+
+
 def test_a_generator_alone_predicts_what_it_predicts_in_its_run(exports, config, text, expected):
     run, found = on(weights_alone.open(exports / "writer", config), text)
     assert run.config.objective.name == "masked_lm"
