@@ -5,6 +5,7 @@
 'blank_lines; books=files'   all have it but the one that data.source calls books
 """
 
+import unicodedata
 from collections.abc import Collection
 
 
@@ -31,6 +32,11 @@ def check(field: str, value: str, sources: Collection[str], choices: Collection[
                 f"{field}={value!r}: no source is called {name!r}; there is {', '.join(sources)},"
                 " and data.source names them: NAME=text:GLOB"
             )
+        if not named[name]:
+            raise ValueError(
+                f"{field}={value!r} has no value for the source {name!r}; write {name}=VALUE, or"
+                " leave it out for that of all others"
+            )
     without = [name for name in sources if not named.get(name, plain)]
     if without:
         example = choices and next(iter(choices)) or "text"
@@ -52,7 +58,7 @@ def _parse(value: str) -> tuple[str, dict[str, str]]:
         name, equals, rest = (half.strip() for half in part.partition("="))
         if not equals:
             plain.append(part)
-        elif name in named:
+        elif (name := unicodedata.normalize("NFC", name)) in named:
             raise ValueError(f"has two values for the source {name!r}; leave one out")
         else:
             named[name] = rest

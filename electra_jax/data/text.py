@@ -21,7 +21,7 @@ from typing import Any
 from electra_jax.data import builtin, text_field, text_files, text_hub, text_remote, text_tfds
 
 DOCUMENTS = tuple(text_files.SEPARATE)  # what `Options.documents` may be
-_NAMED = re.compile(r"([0-9A-Za-z_-]+)=(.*)", re.DOTALL)
+_NAMED = re.compile(r"([^=:/*]*)=(.*)", re.DOTALL)  # no path, whose '=' is its own
 _LONGEST_NAME = 40  # characters
 _STRIPE_BYTES = 32 << 20  # of text
 _STRIPES = 64  # of one file, at most
@@ -53,9 +53,10 @@ def parse(data_source: str) -> tuple[Source, ...]:
     sources: list[Source] = []
     parts = [part.strip() for part in data_source.split(";") if part.strip()]
     given = [_NAMED.fullmatch(part) for part in parts]
-    taken = _names([match[1] for match in given if match])
+    names = [unicodedata.normalize("NFC", match[1].strip()) if match else "" for match in given]
+    taken = _names([name for name, match in zip(names, given) if match])
 
-    for named, part in zip(given, parts):
+    for name, named, part in zip(names, given, parts):
         part = named[2].strip() if named else part
         match = re.fullmatch(r"(.*?)@([0-9.eE+-]+)", part)
         spec, weight = (match[1].strip(), _weight(part, match[2])) if match else (part, None)
@@ -71,7 +72,7 @@ def parse(data_source: str) -> tuple[Source, ...]:
         if kind == "hf":
             text_hub.parse(spec.partition(":")[2])
 
-        sources.append(Source(spec, named[1] if named else _name(spec, taken), weight))
+        sources.append(Source(spec, name or _name(spec, taken), weight))
 
     if not sources:
         raise ValueError("data.source is empty; try builtin, text:GLOB or hf:OWNER/NAME")
@@ -395,6 +396,11 @@ def _names(given):
     """The names in small letters. Raises ValueError if one is too long, or two are equal."""
     taken: set[str] = set()
     for name in given:
+        if not re.fullmatch(r"[\w-]+", name):
+            raise ValueError(
+                f"data.source calls a source {name!r}; a name has letters, digits, '-' and '_'"
+                " alone: NAME=SPEC"
+            )
         if len(name) > _LONGEST_NAME:
             raise ValueError(
                 f"the source {name!r} has a name of {len(name)} characters; give it one of at most"

@@ -50,7 +50,7 @@ def test_a_named_source_has_its_own_value(value, found):
             "books=files",
             "no value for the source 'wiki'; .* data.documents='blank_lines; NAME=VALU",
         ),
-        ("lines; books=", "no value for the source 'books'"),
+        ("lines; books=", "no value for the source 'books'; write books=VALUE, or leave it out"),
         ("lines; files", "two values for all sources; say which .* 'files' is for: 'lines; NAME=f"),
         ("lines; books=files; books=lines", "two values for the source 'books'; leave one out"),
         ("", "no value for the source 'wiki'"),
@@ -70,6 +70,11 @@ def test_names_are_given_or_made():
         ("en", "text:en/*.txt", 1.0),
         ("b", "text:wiki/*.txt", 0.5),
     ]
+    # Letters are those of all scripts, as in names that are made, however they are composed.
+    (named,) = text.parse("bu\u0308cher = text:en/*.txt")
+    assert (named.name, named.spec) == ("b\u00fccher", "text:en/*.txt")
+    by_source.check("data.documents", "lines; bu\u0308cher=files", ["b\u00fccher", "wiki"], KINDS)
+    assert by_source.of("lines; bu\u0308cher=files", named.name) == "files"
     # A name that is given is not made again, wherever it stands.
     assert [one.name for one in text.parse("text:en/*.txt; EN=builtin")] == ["en2", "EN"]
 
@@ -78,6 +83,9 @@ def test_names_are_given_or_made():
     ("source", "message"),
     [
         ("a=builtin; a=text:1.txt", "two sources are called 'a'; name one of them NAME=SPEC"),
+        ("a.b=builtin", "calls a source 'a.b'; a name has letters, digits, '-' and '_' alone"),
+        ("my wiki=text:1.txt", "calls a source 'my wiki'"),
+        ("=builtin", "calls a source ''"),
         ("a=builtin; A=text:1.txt", "two sources are called 'A'"),
         ("a=", "is none of builtin, text:GLOB"),
         ("a=en/1.txt", "'en/1.txt' is none of builtin, .*; did you mean text:en/1.txt?"),
