@@ -118,6 +118,8 @@ def _on_other_text(config, workdir, specs, width):
 def _of_weights(config, workdir, specs, width):
     """The same for --weights; a run that rows and masks are taken of is given, or two Nones."""
     command.check_alone("evaluate --weights")
+    if not _WEIGHTS.value:
+        raise config_lib.ConfigError("--weights= is empty; perhaps a shell variable is not set")
     if not specs:
         raise config_lib.ConfigError("--weights are evaluated on a text; give --data=text:GLOB")
     if _STEP.value is not None:

@@ -206,8 +206,8 @@ def _options(settings, source):
     for name, value in fields.items():
         if not value:
             raise ValueError(
-                f"data.{name}={getattr(settings, name)!r} of the run has no value for the source"
-                f" {source.name!r}; set data.{name}"
+                f"the run reads its own sources by {name}={getattr(settings, name)!r}, which has no"
+                f" value for the source {source.name!r}; set data.{name}"
             )
     return text.Options(**fields)
 

@@ -180,7 +180,9 @@ def test_other_text_of_the_same_name_is_read_as_the_run_reads_it(mixture, tmp_pa
 
     only = text_settings(mixture, "", 16, text_field="wiki=text; papers=title; books=text")
     (source,) = evaluation_text.parse(f"others=text:{tmp_path}/books/*.txt")
-    with pytest.raises(ValueError, match="has no value for the source 'others'; set data.text_fie"):
+    # `evaluate` writes --text_field for data.text_field, which is the remedy, not what the run has.
+    message = "by text_field='wiki=.*', which has no value for the source 'others'; set data.text_f"
+    with pytest.raises(ValueError, match=message):
         evaluation_text.read(source, only, words, 0)
     with pytest.raises(ValueError, match="no source is called 'books'; there is others"):
         evaluation_text.check((source,), documents=DOCUMENTS)

@@ -137,5 +137,6 @@ def test_the_command_prints_them_beside_nothing_of_a_run(workdir, exports, text,
     assert found["gen_masked_loss"] == pytest.approx(expected["gen_masked_loss"], rel=1e-5)
 
     assert "give --data=text:GLOB" in complaint(weights, module=module)
+    assert "--weights= is empty" in complaint("--weights=", data, module=module)
     assert "name a run, --workdir=RUN" in complaint(data, module=module)
     assert "checkpoints/STEP as --weights" in complaint(weights, data, "--step=7", module=module)
