@@ -44,8 +44,8 @@ def unit_of(name, stripe=0, stripes=1):
 
 def warning(*found, kind="blank_lines"):
     """What is said of (unit, its characters, its documents), ..."""
-    settings = types.SimpleNamespace(documents=kind)
-    tasks = [types.SimpleNamespace(unit=unit, settings=settings) for unit, _, _ in found]
+    options = text.Options(documents=kind)
+    tasks = [types.SimpleNamespace(unit=unit, options=options) for unit, _, _ in found]
     counts = [{"characters": characters, "documents": number} for _, characters, number in found]
     return text_warnings.too_long(tasks, [{"counts": one} for one in counts])
 

@@ -53,7 +53,10 @@ def warning(*found, documents="blank_lines"):
     tasks, results = [], []
     for name, *numbers in found:
         unit, source = text.FileUnit(name, 0, 1), list(names).index(f"text:{name[0]}")
-        tasks.append(types.SimpleNamespace(settings=settings, unit=unit, source_index=source))
+        how = text.Options(documents=documents)
+        tasks.append(
+            types.SimpleNamespace(settings=settings, unit=unit, source_index=source, options=how)
+        )
         counts = dict(zip(("rows", "padding", "documents", "tokens"), numbers, strict=True))
         results.append({"counts": counts | {"heldout_tokens": 0}})
     return text_warnings.too_short(tasks, results)
