@@ -40,7 +40,8 @@ def test_a_small_source_does_not_hide_a_large_one():
 
     def source(spec, tokens, heldout):
         counts = {"tokens": tokens, "heldout_tokens": heldout, "documents": 9}
-        return types.SimpleNamespace(spec=spec, counts=counts | {"heldout_documents": 1})
+        how_many = counts | {"heldout_documents": 1}
+        return types.SimpleNamespace(spec=spec, name="a", counts=how_many)
 
     sources = (source("few", 80, 720), source("many", 90_000, 10_000))
     for kind, remedy in (("blank_lines", "put blank lines"), ("files", "set data.documents=bl")):
