@@ -32,8 +32,10 @@ def get_config(weights=""):
     config.data.update(found.data)  # the vocabulary, and its case
 
     config.model.update(found.model)
-    if found.model["discriminator_head"] == "own_layer":
-        config.objective.name = "multi_word_selection"
+    if found.trained_by:
+        config.objective.name = found.trained_by
+    elif found.model["discriminator_head"] == "own_layer":
+        config.objective.name = "multi_word_selection"  # something must train the last layer
     if found.roles.get("generator") != "predicts":
         # The lowest third of the layers begins as the generator, so that this has a third of the
         # size, as in the paper. A narrower one would begin fresh.

@@ -15,6 +15,16 @@ def of(value: str, source: str) -> str:
     return named.get(source, plain)
 
 
+def for_one(field: str, value: str, source: str, sources: Collection[str]) -> str:
+    """A part of a line: how to set a field for this source alone; '' if there is no other one."""
+    if len(sources) < 2:
+        return ""
+    plain, named = _parse(value)
+    others = [f"{name}={own}" for name, own in named.items() if name != source]
+    whole = "; ".join([*filter(None, [plain]), *others, f"{source}=..."])
+    return f" (of this source alone: {field}='{whole}')"
+
+
 def check(field: str, value: str, sources: Collection[str], choices: Collection[str] = ()) -> None:
     """Checks a setting for sources of these names.
 
@@ -29,8 +39,8 @@ def check(field: str, value: str, sources: Collection[str], choices: Collection[
     for name in named:
         if name not in sources:
             raise ValueError(
-                f"{field}={value!r}: no source is called {name!r}; there is {', '.join(sources)},"
-                " and data.source names them: NAME=text:GLOB"
+                f"{field}={value!r}: no source is called {name!r}; known here:"
+                f" {', '.join(sources)}; data.source names them: NAME=text:GLOB"
             )
         if not named[name]:
             raise ValueError(

@@ -62,7 +62,11 @@ def parse(specs: str) -> tuple[text.Source, ...]:
             raise ValueError(
                 f"{part!r} has a weight, which only training reads; leave the @ and the number out"
             )
-    return text.parse(specs)
+
+    sources = text.parse(specs)
+    if any(source.name == "all" for source in sources):
+        raise ValueError("'all' is the column of all texts together; give yours another NAME=")
+    return sources
 
 
 def check(sources: tuple[text.Source, ...], text_field: str = "", documents: str = "") -> None:

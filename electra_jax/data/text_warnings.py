@@ -76,11 +76,11 @@ def too_long(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, 
     has all of the file or nothing.
     """
     counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
-    documents_of = {}
+    task_of = {}
     for task, result in zip(tasks, results, strict=True):
         if text.is_plain(task.unit):
             counts[task.unit.origin].update(result["counts"])
-            documents_of[task.unit.origin] = task.options.documents
+            task_of[task.unit.origin] = task
 
     wrong = [
         (found["characters"], documents, name)
@@ -92,10 +92,12 @@ def too_long(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str, 
         return ""
 
     characters, documents, name = max(wrong)
+    task = task_of[name]
     others = f" (and {len(wrong) - 1:,} more files)" if len(wrong) > 1 else ""
     return (
         f"{name}{others} has {documents:,} document{'s' * (documents != 1)} in {characters:,}"
-        f" characters, {text_files.why_long(documents_of[name])}"
+        f" characters, {text_files.why_long(task.options.documents)}"
+        f"{_for_one(task.settings, task.source_index)}"
     )
 
 
@@ -132,7 +134,7 @@ def too_short(tasks: Sequence[planning.UnitTask], results: Sequence[Mapping[str,
     share, number, tokens = max(wrong)
     remedies = [
         "if blank lines end paragraphs, and each file is a document, as a book or an article, set"
-        " data.documents=files",
+        f" data.documents=files{_for_one(settings, number)}",
         "if the texts are so short, choose data.rows=packed, which puts several into a row",
     ]
     if documents[number] == "lines":
@@ -163,13 +165,15 @@ def much_held_out(manifest: records.Manifest) -> str:
 
     source = max(many, key=_share_held_out)
     counts = source.counts
-    documents = by_source.of(manifest.settings["documents"], source.name)
+    given, names = manifest.settings["documents"], [one.name for one in manifest.sources]
+    documents = by_source.of(given, source.name)
+    alone = by_source.for_one("data.documents", given, source.name, names)
     return (
         f"{source.spec}: {counts['heldout_documents']:,} of {counts['documents']:,} documents are"
         f" held out, which are {_share_held_out(source):.0%} of the tokens, not the {asked:.1%} of"
         " data.heldout_fraction, and are not trained on; a document is held out whole, so"
-        f" {text_files.SEPARATE[documents]}, give JSON lines with one document each, or name more"
-        " text"
+        f" {text_files.SEPARATE[documents]}{alone}, give JSON lines with one document each, or"
+        " name more text"
     )
 
 
@@ -191,6 +195,12 @@ def few_second_segments(manifest: records.Manifest) -> str:
         " sentence with a line break, in JSON with \\n, or choose data.rows=packed, which has no"
         " segments"
     )
+
+
+def _for_one(settings, number):
+    """How to set data.documents for one source of several, in a part of a line."""
+    names = [source.name for source in text.parse(settings.source)]
+    return by_source.for_one("data.documents", settings.documents, names[number], names)
 
 
 def _share_held_out(source: records.RecordedSource) -> float:

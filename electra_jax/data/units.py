@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from electra_jax.data import (
+    by_source,
     downloads,
     executors,
     planning,
@@ -166,7 +167,9 @@ def _refuse_one_document(plan, source, count):
             f"source {source.spec} holds {count:,} documents that are all equal; equal"
             " documents go to the same split, and one must be held out; add a different one"
         )
+    given, names = plan.settings.documents, [one.name for one in plan.sources]
+    alone = by_source.for_one("data.documents", given, source.name, names)
     raise ValueError(
         f"source {source.spec} has only one document, and one must be held out;"
-        f" {text_files.SEPARATE[planning.options(plan.settings, source).documents]}, or add some"
+        f" {text_files.SEPARATE[by_source.of(given, source.name)]}{alone}, or add some"
     )

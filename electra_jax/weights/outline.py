@@ -33,6 +33,7 @@ _OF_BOTH = (
 # Those that not all objectives read -> what holds for the networks of others.
 _OF_SOME = {"shared_layers": 0, "discriminator_head": "token"}
 _OF_ONE = ("layers", "width", "heads", "feed_forward")
+_SECOND_HEADS = {"selection": "multi_word_selection", "correction": "corrective_lm"}
 _ROWS = 512  # tokens, where the longest rows of training are not known
 
 
@@ -46,6 +47,7 @@ class Outline:
     # `trained_weights.Weights.role` has it. A network that is not there is left out.
     roles: dict[str, str]
     longest: int  # tokens in the longest rows of training; 0: not known
+    trained_by: str = ""  # the objective whose second head the discriminator has; '': it has none
 
 
 def read(path: str) -> Outline:
@@ -73,7 +75,8 @@ def _of_export(path):
     about = orbax_export.about(path)
     longest, vocab = about.get("trained_tokens", 0), os.path.join(path, orbax_export.VOCABULARY)
     model = settings(reading.shape(path), longest)
-    return Outline(model, {"vocab": vocab}, _roles(about["parameters"]), longest)
+    paths = about["parameters"]
+    return Outline(model, {"vocab": vocab}, _roles(paths), longest, _second_head(paths))
 
 
 def _of_hugging_face(pair):
@@ -109,7 +112,7 @@ def _of_workdir(path):
             model[name] = without
     for network in trained_weights.NETWORKS:
         model[network] = dataclasses.asdict(getattr(trained.model, network))
-    return Outline(model, {"vocab": vocab}, _roles(paths), longest)
+    return Outline(model, {"vocab": vocab}, _roles(paths), longest, _second_head(paths))
 
 
 def settings(shape: networks.NetworksConfig, longest: int) -> dict[str, Any]:
@@ -141,3 +144,9 @@ def _roles(paths: Collection[str]) -> dict[str, str]:
     """What the head of each network does that is there, by the paths of the parameters."""
     found = {name: trained_weights.role_of(paths, name) for name in trained_weights.NETWORKS}
     return {name: role for name, role in found.items() if role}
+
+
+def _second_head(paths: Collection[str]) -> str:
+    """The objective by which a head of the discriminator beside detection was trained."""
+    heads = {path.split("/")[1] for path in paths if path.startswith("discriminator/")}
+    return next((name for head, name in _SECOND_HEADS.items() if head in heads), "")

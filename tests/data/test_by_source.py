@@ -44,7 +44,7 @@ def test_a_named_source_has_its_own_value(value, found):
         ("lines; books=pages", "data.documents='pages' is not one of"),
         (
             "lines; book=files",
-            "no source is called 'book'; there is wiki, papers, books, and data.",
+            "no source is called 'book'; known here: wiki, papers, books; data",
         ),
         (
             "books=files",
@@ -60,6 +60,22 @@ def test_a_value_that_cannot_be_meant_is_one_line(value, message):
     with pytest.raises(ValueError, match=message) as error:
         by_source.check("data.documents", value, NAMES, KINDS)
     assert "\n" not in str(error.value)
+
+
+def test_a_remedy_for_one_source_leaves_the_others_as_they_are():
+    said = by_source.for_one("data.documents", "lines; wiki=files", "books", NAMES)
+    assert said == " (of this source alone: data.documents='lines; wiki=files; books=...')"
+    assert by_source.for_one("data.documents", "lines", "books", ["books"]) == ""
+
+
+def test_a_book_beside_other_text_is_told_how_to_be_one_alone(tmp_path):
+    (tmp_path / "wiki.txt").write_text("the cat\n\nthe dog\n")
+    (tmp_path / "book.txt").write_text("one book\nof two lines\n")
+    settings = text_settings(
+        f"text:{tmp_path}/wiki.txt; text:{tmp_path}/book.txt", "train:wordpiece:40", 16, workers=1
+    )
+    with pytest.raises(ValueError, match=r"lines if each .*blank_lines; book=\.\.\.'\), or add"):
+        preparation.prepare(settings, str(tmp_path / "data"), lambda line: None)
 
 
 def test_names_are_given_or_made():
@@ -184,5 +200,5 @@ def test_other_text_of_the_same_name_is_read_as_the_run_reads_it(mixture, tmp_pa
     message = "by text_field='wiki=.*', which has no value for the source 'others'; set data.text_f"
     with pytest.raises(ValueError, match=message):
         evaluation_text.read(source, only, words, 0)
-    with pytest.raises(ValueError, match="no source is called 'books'; there is others"):
+    with pytest.raises(ValueError, match="no source is called 'books'; known here: others"):
         evaluation_text.check((source,), documents=DOCUMENTS)

@@ -173,6 +173,7 @@ def test_names_are_given_or_made():
         ("x=", "is none of builtin, text:GLOB"),
         ("builtin@2", "'builtin@2' has a weight, which only training reads"),
         ("builtin@2; text:a.txt", "'builtin@2' has a weight, which only training reads"),
+        ("all=builtin; b=text:2.txt", "'all' is the column of all texts together; give yours"),
         ("a=text:1.txt; a=text:2.txt", "two sources are called 'a'; name one of them NAME=SPEC"),
     ],
 )

@@ -42,10 +42,14 @@ def unit_of(name, stripe=0, stripes=1):
     return text.FileUnit(name, stripe, stripes)
 
 
-def warning(*found, kind="blank_lines"):
-    """What is said of (unit, its characters, its documents), ..."""
-    options = text.Options(documents=kind)
-    tasks = [types.SimpleNamespace(unit=unit, options=options) for unit, _, _ in found]
+def warning(*found, kind="blank_lines", source="text:*.txt"):
+    """What is said of (unit, its characters, its documents), ... of the first source."""
+    shared = dict(
+        options=text.Options(documents=kind),
+        settings=types.SimpleNamespace(source=source, documents=kind),
+        source_index=0,
+    )
+    tasks = [types.SimpleNamespace(unit=unit, **shared) for unit, _, _ in found]
     counts = [{"characters": characters, "documents": number} for _, characters, number in found]
     return text_warnings.too_long(tasks, [{"counts": one} for one in counts])
 
@@ -67,6 +71,13 @@ def test_where_a_file_is_a_document_a_long_one_has_another_remedy():
     assert warning((unit_of("a.txt"), size, 1), kind="files") == ""
     said = warning((unit_of("a.txt"), size + 1, 1), kind="files")
     assert "each file is one; set data.documents=blank_lines or lines if files hold several" in said
+
+
+def test_of_one_source_among_several_the_remedy_is_for_it_alone():
+    long = (unit_of("a.txt"), text_warnings.MAX_MEAN_CHARACTERS + 1, 1)
+    said = warning(long, source="books=text:*.txt; builtin")
+    assert said.endswith(" (of this source alone: data.documents='blank_lines; books=...')")
+    assert "alone" not in warning(long)
 
 
 def test_files_that_were_fetched_are_named_by_their_address():

@@ -89,6 +89,11 @@ KINDS = {  # name -> (writes the weights, what begins fresh)
     ),
     "one without such a head": (run_of(**PREDICTS, model__discriminator_head="own_layer"), HEAD),
     "selection and shared layers": (run_of(**workdirs.TEAMS), NOTHING),
+    "correction": (run_of(objective__name="corrective_lm"), NOTHING),
+    "correction beside a layer for detection": (
+        run_of(objective__name="corrective_lm", model__discriminator_head="own_layer"),
+        NOTHING,
+    ),
     "an export of these": (export("to_orbax", **workdirs.TEAMS), NOTHING),
     "their discriminator": (
         export("to_orbax", "discriminator", **workdirs.TEAMS),
