@@ -143,10 +143,12 @@ def test_each_seed_of_a_fine_tuning_is_a_run(service, tmp_path, monkeypatch):
         monkeypatch.setattr(trackio.utils, "TRACKIO_DIR", folder)
         monkeypatch.setattr(sqlite_storage, "TRACKIO_DIR", folder)
 
+    (tmp_path / "encoder").mkdir()
     places = finetunings.make_places(tmp_path / "encoder")
     results = finetunings.run(places, "sent", "classification", logging__writers=service)
     curves = [
-        [(p.step, p.scores["accuracy"]) for p in seed.curve] for seed in results.tasks[0].seeds
+        {point.step: point.scores["accuracy"] for point in seed.curve}
+        for seed in results.tasks[0].seeds
     ]
     assert _accuracies(service, tmp_path) == {
         f"encoder/sent/custom/seed_{number}": pytest.approx(curve)
@@ -155,8 +157,8 @@ def test_each_seed_of_a_fine_tuning_is_a_run(service, tmp_path, monkeypatch):
 
 
 def _accuracies(service, folder):
-    """{name of a run: [(step, eval/accuracy), ...]} of all runs that the service holds."""
-    held = collections.defaultdict(list)
+    """{name of a run: {step: eval/accuracy}} of all runs that the service holds."""
+    held = collections.defaultdict(dict)
     if service == "mlflow":
         import mlflow  # noqa: PLC0415 - the extra may be missing
 
@@ -164,7 +166,7 @@ def _accuracies(service, folder):
         experiment = client.get_experiment_by_name(services.PROJECT)
         for run in client.search_runs([experiment.experiment_id]):
             points = client.get_metric_history(run.info.run_id, "eval/accuracy")
-            held[run.info.run_name] = [(point.step, point.value) for point in points]
+            held[run.info.run_name] = {point.step: point.value for point in points}
     elif service == "trackio":
         import trackio  # noqa: PLC0415 - the extra may be missing
         from trackio import sqlite_storage  # noqa: PLC0415 - as above
@@ -172,7 +174,7 @@ def _accuracies(service, folder):
         for run in trackio.Api().runs(services.PROJECT):
             for row in sqlite_storage.SQLiteStorage.get_logs(services.PROJECT, run.name):
                 if "eval/accuracy" in row:
-                    held[run.name.rpartition("-")[0]].append((row["step"], row["eval/accuracy"]))
+                    held[run.name.rpartition("-")[0]][row["step"]] = row["eval/accuracy"]
     else:
         from support import wandb_files  # noqa: PLC0415 - needs the package
 
@@ -182,5 +184,5 @@ def _accuracies(service, folder):
                     name = record.run.display_name
                 for item in record.history.item:
                     if (item.key or "/".join(item.nested_key)) == "eval/accuracy":
-                        held[name].append((record.history.step.num, json.loads(item.value_json)))
+                        held[name][record.history.step.num] = json.loads(item.value_json)
     return dict(held)
