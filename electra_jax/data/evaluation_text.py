@@ -73,7 +73,8 @@ def check(sources: tuple[text.Source, ...], text_field: str = "", documents: str
     """Reads and downloads nothing.
 
     Args:
-      text_field, documents: as in `config.data`, for these sources; '' leaves a setting to the run.
+      text_field: as in `config.data`, for these sources; '' leaves it to the run.
+      documents: likewise.
 
     Raises ValueError, one line, if a file does not exist, or a setting names no source.
     """
