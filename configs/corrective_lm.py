@@ -6,7 +6,8 @@
 At each chosen slot a second head of the discriminator predicts the original; what stands there is
 kept with the probability that detection gives it. The generator is as wide as the discriminator and
 a third as deep, after COCO-LM's, whose contrastive loss of whole rows is not here. Rows, steps and
-rates are the size's own. It has been trained for a few steps alone.
+rates are the size's own. It has been trained at the size tiny alone, with that size's generator
+(docs/experiments/crossing.md).
 """
 
 from electra_jax.configs import base
