@@ -18,7 +18,9 @@ def places(tmp_path_factory):
 
 def test_the_curve_of_each_seed_is_a_run_of_its_own(places, tmp_path):
     with stand_in_service.trackio(tmp_path) as got:
-        results = finetunings.run(places, "sent", "classification", logging__writers="trackio")
+        results = finetunings.run(
+            places, "sent", "classification", logging__writers="trackio", run__vmapped_seeds="on"
+        )
     (task,) = results.tasks
     begun = [line["init"] for line in got() if "init" in line]
     workdir = os.path.basename(places[0])

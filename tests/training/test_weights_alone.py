@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights are evaluated on a text without their run, by the rows and masks of another one."""
 
+import dataclasses
 import json
 
 import pytest
@@ -101,6 +102,22 @@ def test_a_generator_alone_predicts_what_it_predicts_in_its_run(exports, config,
     run, found = on(weights_alone.open(exports / "writer", config), text)
     assert run.config.objective.name == "masked_lm"
     assert found["mlm_masked_loss"] == pytest.approx(expected["gen_masked_loss"], rel=1e-5)
+
+
+def test_the_rows_and_masks_of_a_run_come_before_those_of_the_weights_own(workdir, config, text):
+    data = dataclasses.replace(config.data, rows="pairs", sequence_length=16)
+    objective = dataclasses.replace(config.objective, mask_rate=0.2)
+    other = dataclasses.replace(config, data=data, objective=objective)
+    run, found = on(weights_alone.open(workdir, other), text)
+    assert (run.config.data.rows, run.stage.sequence_length) == ("pairs", 16)
+    assert found["masked_rate"] == pytest.approx(0.2, abs=0.03)
+
+
+def test_replacements_by_frequency_are_drawn_as_the_texts_have_them(workdir, config, text):
+    run = weights_alone.open(workdir, config)
+    texts = other_text.read(run, evaluation_text.parse(f"a=text:{text}; b=text:{text}"), 0)
+    drawn = weights_alone.drawing_by(run, texts)
+    assert (drawn.drawn_by_V == 2 * texts[0].counts_V).all() and drawn.drawn_by_V.any()
 
 
 def test_without_a_run_rows_are_those_of_the_weights_or_as_long_as_they_can_be(
