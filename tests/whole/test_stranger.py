@@ -61,6 +61,8 @@ KINDS = {
     | {f"model__{name}": value for name, value in odd.MODERN.items()},
     "predicts": {"objective__name": "masked_lm"},
     "energies": {"objective__name": "electric"},
+    "corrects": {"objective__name": "corrective_lm"},
+    "corrects with differences": {"objective__name": "corrective_lm", "model__sharing": "gdes"},
     "a layer for detection alone": workdirs.TEAMS,
     "all shared but a layer for detection alone": workdirs.TEAMS
     | {"model__sharing": "all", "model__shared_layers": 0}
@@ -148,7 +150,12 @@ def computed(found):
     if "left" in params["generator"]:  # two towers, which the README does not compute
         return {"states": states_BLD, "energies": logits_BL}
     scores_BLV = networks.generator_logits(config, params, batch, places_BL)
-    return {"states": states_BLD, "logits": logits_BL, "scores": scores_BLV}
+    outputs = {"states": states_BLD, "logits": logits_BL, "scores": scores_BLV}
+    if "correction" in params["discriminator"]:
+        vectors_BLE = networks.correction_vectors(config, params, states_BLD)
+        table_VE, bias_V = networks.correction_table(config, params)
+        outputs["corrections"] = vectors_BLE @ table_VE.T + bias_V
+    return outputs
 
 
 def test_the_older_interface_of_orbax_reads_the_same(workdir, tmp_path, stranger_python):
@@ -178,7 +185,7 @@ states = encode(tables, network, ids, mask, types)
 read = {"states": states}
 """
     save = """
-heads = ("logits", "energies", "scores")
+heads = ("logits", "energies", "scores", "corrections")
 read |= {name: globals()[name] for name in heads if name in globals()}
 np.savez("read.npz", **read)
 """
