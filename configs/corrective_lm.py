@@ -4,10 +4,10 @@
     python -m electra_jax.main --config=configs/corrective_lm.py:small --workdir=runs/corrective
 
 At each chosen slot a second head of the discriminator predicts the original; what stands there is
-kept with the probability that detection gives it. The generator is as wide as the discriminator and
-a third as deep, after COCO-LM's, whose contrastive loss of whole rows is not here. Rows, steps and
-rates are the size's own. It has been trained at the size tiny alone, with that size's generator
-(docs/experiments/crossing.md).
+kept with the probability that detection gives it. The generator is wide and shallow, as COCO-LM's
+is; that it has the discriminator's width and a third of its layers was chosen here. COCO-LM's
+contrastive loss of whole rows is not here. Rows, steps and rates are the size's own. It has been
+trained at the size tiny alone, with the generator of that size (docs/experiments/crossing.md).
 """
 
 from electra_jax.configs import base

@@ -53,7 +53,7 @@ def between(low: float, high: float, untouched: tuple = ()) -> Any:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(one_of, between, any_text))
 def _section(kind: type) -> Any:
-    """A frozen dataclass whose fields may be declared by these functions.
+    """A frozen dataclass whose fields may be declared by the functions above.
 
     Type checkers know from it that such a field has no default.
     """

@@ -52,12 +52,10 @@ def parse(data_source: str) -> tuple[Source, ...]:
     """Parses '[NAME=]SPEC[@WEIGHT]; ...'. Raises ValueError, one line, for anything else."""
     sources: list[Source] = []
     parts = [part.strip() for part in data_source.split(";") if part.strip()]
-    given = [_NAMED.fullmatch(part) for part in parts]
-    names = [unicodedata.normalize("NFC", match[1].strip()) if match else "" for match in given]
-    taken = _names([name for name, match in zip(names, given) if match])
+    named = [_name_and_rest(part) for part in parts]
+    taken = _names([name for name, _ in named if name is not None])
 
-    for name, named, part in zip(names, given, parts):
-        part = named[2].strip() if named else part
+    for name, part in named:
         match = re.fullmatch(r"(.*?)@([0-9.eE+-]+)", part)
         spec, weight = (match[1].strip(), _weight(part, match[2])) if match else (part, None)
 
@@ -390,6 +388,14 @@ def kept(documents: Iterable[str], options: Options, counts: collections.Counter
             counts["skipped_short"] += 1
         else:
             yield document
+
+
+def _name_and_rest(part):
+    """('en', 'text:1.txt') of 'en=text:1.txt', and (None, itself) of what has no name."""
+    match = _NAMED.fullmatch(part)
+    if match is None:
+        return None, part
+    return unicodedata.normalize("NFC", match[1].strip()), match[2].strip()
 
 
 def _names(given):

@@ -95,10 +95,8 @@ class AdversarialGenerator(rtd.ReplacedTokenDetection):
             params["generator"]["baseline"], lax.stop_gradient(detected.vectors_BNE)
         )
 
-        given = dataclasses.fields(detected)
-        fields = {field.name: getattr(detected, field.name) for field in given}
-        return Rewarded(
-            **fields,
+        return detected.further(
+            Rewarded,
             reward_BN=lax.stop_gradient(reward_BN),
             baseline_BN=baseline_BN,
             minus_log_q_BN=self._score_sampled(params, batch, detected, knobs["temperature"]),

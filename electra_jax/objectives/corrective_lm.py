@@ -10,8 +10,8 @@
 The correction is a second head, which scores the whole vocabulary at the slots. Copying what it
 sees is left to D: no gradient of this loss passes through c, so the head learns most where D says
 "replaced". Source: corrective language modelling of Meng et al., "COCO-LM: Correcting and
-Contrasting Text Sequences for Language Model Pretraining" (NeurIPS 2021, arXiv:2102.08473), section
-3, without its contrastive loss.
+Contrasting Text Sequences for Language Model Pretraining" (NeurIPS 2021, arXiv:2102.08473), without
+its contrastive loss.
 """
 
 import dataclasses
@@ -66,11 +66,7 @@ class CorrectiveLM(rtd.ReplacedTokenDetection):
         self, params: dict, batch: batch_lib.Batch, corrupted: Corrupted, keys: streams.Keys
     ) -> Corrected:
         """D(x_corrupt, t) for every token, and the softmax over all tokens at the slots."""
-        seen = dataclasses.replace(batch, ids_BL=corrupted.corrupted_BL)
-        hidden_BLD, logits_BL = networks.discriminator_outputs(
-            self.networks, params, seen, keys.discriminator_B, self.placement
-        )
-
+        hidden_BLD, logits_BL = self.outputs(params, batch, corrupted, keys)
         slots_BN = corrupted.chosen.slots_BN
         vectors_BNE = networks.correction_vectors(
             self.networks, params, jnp.take_along_axis(hidden_BLD, slots_BN[:, :, None], axis=1)
@@ -81,31 +77,19 @@ class CorrectiveLM(rtd.ReplacedTokenDetection):
             masking.at(batch.ids_BL, corrupted.chosen),
         )
 
-        fields = {
-            field.name: getattr(corrupted, field.name) for field in dataclasses.fields(corrupted)
-        }
-        return Corrected(
-            **fields,
+        return corrupted.further(
+            Corrected,
             disc_logits_BL=logits_BL,
             copy_BN=lax.stop_gradient(-masking.at(logits_BL, corrupted.chosen)),
             correction_losses_BN=losses_BN,
             correction_hits_BN=hits_BN,
         )
 
-    def loss(
-        self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
-    ) -> tuple[dict[str, jax.Array], metrics.Sums]:
-        """All three losses as sums, and the metrics."""
-        corrupted = self.generate(params, batch, keys, knobs)
-        corrected = self.discriminate(params, batch, corrupted, keys)
-
-        used_BN = corrected.chosen.used_BN
-        sums = {
-            "gen": (corrected.gen_losses_BN * used_BN).sum(),
-            "disc": (rtd.detection_loss(corrected) * self.disc_loss_mask(batch, corrected)).sum(),
-            "mlm": (correction_loss(corrected) * used_BN).sum(),
-        }
-        return sums, self.measure(corrected, batch)
+    def sums(self, detected: rtd.Detected, batch: batch_lib.Batch) -> dict[str, jax.Array]:
+        """The sum of each of the three terms."""
+        assert isinstance(detected, Corrected)
+        correction = (correction_loss(detected) * detected.chosen.used_BN).sum()
+        return super().sums(detected, batch) | {"mlm": correction}
 
     def measure(self, detected: rtd.Detected, batch: batch_lib.Batch) -> metrics.Sums:
         """All metrics of a training step; `mlm_masked_*` are of the replaced tokens."""

@@ -89,10 +89,7 @@ class MultiWordSelection(rtd.ReplacedTokenDetection):
         self, params: dict, batch: batch_lib.Batch, corrupted: Corrupted, keys: streams.Keys
     ) -> Selected:
         """D(x_corrupt, t) for every token, and a score of every token that is offered."""
-        seen = dataclasses.replace(batch, ids_BL=corrupted.corrupted_BL)
-        hidden_BLD, logits_BL = networks.discriminator_outputs(
-            self.networks, params, seen, keys.discriminator_B, self.placement
-        )
+        hidden_BLD, logits_BL = self.outputs(params, batch, corrupted, keys)
         slots_BN = corrupted.chosen.slots_BN
         scores_BNO = networks.selection_scores(
             self.networks,
@@ -102,25 +99,15 @@ class MultiWordSelection(rtd.ReplacedTokenDetection):
             self.placement,
         )
 
-        fields = {
-            field.name: getattr(corrupted, field.name) for field in dataclasses.fields(corrupted)
-        }
-        return Selected(**fields, disc_logits_BL=logits_BL, selection_scores_BNO=scores_BNO)
+        return corrupted.further(
+            Selected, disc_logits_BL=logits_BL, selection_scores_BNO=scores_BNO
+        )
 
-    def loss(
-        self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
-    ) -> tuple[dict[str, jax.Array], metrics.Sums]:
-        """All three losses as sums, and the metrics."""
-        corrupted = self.generate(params, batch, keys, knobs)
-        selected = self.discriminate(params, batch, corrupted, keys)
-
-        used_BN = selected.chosen.used_BN
-        sums = {
-            "gen": (selected.gen_losses_BN * used_BN).sum(),
-            "disc": (rtd.detection_loss(selected) * self.disc_loss_mask(batch, selected)).sum(),
-            "selection": (selection_loss(selected) * used_BN).sum(),
-        }
-        return sums, self.measure(selected, batch)
+    def sums(self, detected: rtd.Detected, batch: batch_lib.Batch) -> dict[str, jax.Array]:
+        """The sum of each of the three terms."""
+        assert isinstance(detected, Selected)
+        selection = (selection_loss(detected) * detected.chosen.used_BN).sum()
+        return super().sums(detected, batch) | {"selection": selection}
 
     def measure(self, detected: rtd.Detected, batch: batch_lib.Batch) -> metrics.Sums:
         """All metrics of a training step."""

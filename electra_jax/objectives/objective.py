@@ -21,7 +21,7 @@ function of rows on the devices that hold the rows.
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import jax
 from jax import numpy as jnp
@@ -34,6 +34,8 @@ from electra_jax.objectives import masking, sampling, unigram_probe, vocabulary_
 # An array, or None if the objective does not produce it. It is typed as Any, so that code that is
 # written for one objective need not check for None.
 ArrayOrNone = jax.Array | Any
+
+Kind = TypeVar("Kind", bound="Corrupted")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +71,11 @@ class Corrupted:
     gen_entropies_BN: ArrayOrNone = None  # float32, of p_G, in nats
     vectors_BNE: ArrayOrNone = None  # the generator's output at each slot
     offered_BNO: ArrayOrNone = None  # ids among which the original, the first, is to be found
+
+    def further(self, kind: type[Kind], **fields: Any) -> Kind:
+        """The same batch further on its way: a `kind`, which has these fields as well."""
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return kind(**own, **fields)
 
 
 @dataclasses.dataclass(frozen=True)

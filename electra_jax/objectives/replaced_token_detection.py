@@ -101,32 +101,36 @@ class ReplacedTokenDetection(WithGenerator):
         self, params: dict, batch: batch_lib.Batch, corrupted: Corrupted, keys: streams.Keys
     ) -> Detected:
         """D(x_corrupt, t) for every token: adds the discriminator's logits to the batch."""
+        _, logits_BL = self.outputs(params, batch, corrupted, keys)
+        return corrupted.further(Detected, disc_logits_BL=logits_BL)
+
+    def outputs(
+        self, params: dict, batch: batch_lib.Batch, corrupted: Corrupted, keys: streams.Keys
+    ) -> tuple[jax.Array, jax.Array]:
+        """The discriminator's hidden states [B, L, D] and logits [B, L] of the corrupted text."""
         seen = dataclasses.replace(batch, ids_BL=corrupted.corrupted_BL)
-        logits_BL = networks.discriminate(
+        return networks.discriminator_outputs(
             self.networks, params, seen, keys.discriminator_B, self.placement
         )
-
-        fields = {
-            field.name: getattr(corrupted, field.name) for field in dataclasses.fields(corrupted)
-        }
-        return Detected(**fields, disc_logits_BL=logits_BL)
 
     def loss(
         self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
     ) -> tuple[dict[str, jax.Array], metrics.Sums]:
-        """Both losses as sums, and the metrics.
+        """The losses as sums, and the metrics.
 
         The step divides each sum by its denominator and adds them up:
         L = gen_weight gen / denominators["gen"] + disc_weight disc / denominators["disc"].
         """
         corrupted = self.generate(params, batch, keys, knobs)
         detected = self.discriminate(params, batch, corrupted, keys)
+        return self.sums(detected, batch), self.measure(detected, batch)
 
-        sums = {
+    def sums(self, detected: Detected, batch: batch_lib.Batch) -> dict[str, jax.Array]:
+        """The sum of each term. An objective whose discriminator has another head adds its own."""
+        return {
             "gen": (detected.gen_losses_BN * detected.chosen.used_BN).sum(),
             "disc": (detection_loss(detected) * self.disc_loss_mask(batch, detected)).sum(),
         }
-        return sums, self.measure(detected, batch)
 
     def disc_loss_mask(self, batch: batch_lib.Batch, detected: Detected) -> jax.Array:
         """The tokens that L_Disc is a mean over: all of them, [CLS] and [SEP] included.

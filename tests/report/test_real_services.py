@@ -47,65 +47,123 @@ def check_rows(rows, held):
             assert float(f"{values[0]:.7g}") == expected[step, name]
 
 
-def test_wandb_offline(text, tmp_path, monkeypatch):
-    from support import wandb_files  # noqa: PLC0415 - needs the package
+@pytest.fixture
+def wandb(tmp_path, monkeypatch):
+    """{name of a run: {(step, metric): [value, ...]}} of all runs here, and the records."""
+    from support import wandb_files  # noqa: PLC0415 - the extra may be missing
 
     monkeypatch.setenv("WANDB_MODE", "offline")
-    rows, known = trained_twice_to_its_end(text, tmp_path / "run", "wandb")
 
-    held, settings = collections.defaultdict(list), {}
+    def held():
+        found, records = collections.defaultdict(lambda: collections.defaultdict(list)), []
+        for file in sorted(tmp_path.rglob("*.wandb")):
+            records += (own := wandb_files.records_of(file))
+            name = next(x.run.display_name for x in own if x.WhichOneof("record_type") == "run")
+            for record in own:
+                for item in record.history.item:
+                    metric = item.key or "/".join(item.nested_key)
+                    if not metric.startswith("_"):
+                        at = record.history.step.num, metric
+                        found[name][at].append(json.loads(item.value_json))
+        return found, records
+
+    return held
+
+
+@pytest.fixture
+def trackio(tmp_path, monkeypatch):
+    """The same of all runs that it holds, by their names there, and the runs."""
+    import trackio as package  # noqa: PLC0415 - the extra may be missing
+    from trackio import sqlite_storage  # noqa: PLC0415 - as above
+
+    (tmp_path / "trackio").mkdir()
+    monkeypatch.setattr(package.utils, "TRACKIO_DIR", tmp_path / "trackio")
+    monkeypatch.setattr(sqlite_storage, "TRACKIO_DIR", tmp_path / "trackio")
+
+    def held():
+        runs = list(package.Api().runs(services.PROJECT))
+        found = {run.name: collections.defaultdict(list) for run in runs}
+        for name, rows in found.items():
+            for row in sqlite_storage.SQLiteStorage.get_logs(services.PROJECT, name):
+                for metric, value in row.items():
+                    if "/" in metric:
+                        rows[row["step"], metric].append(value)
+        return found, runs
+
+    return held
+
+
+@pytest.fixture
+def mlflow(tmp_path, monkeypatch):
+    """The same of all runs in a database, and the runs."""
+    import mlflow as package  # noqa: PLC0415 - the extra may be missing
+
+    address = f"sqlite:///{tmp_path}/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+
+    def held():
+        client = package.MlflowClient(address)
+        experiment = client.get_experiment_by_name(services.PROJECT)
+        runs = list(client.search_runs([experiment.experiment_id]))
+        found = {run.info.run_name: collections.defaultdict(list) for run in runs}
+        for run in runs:
+            for metric in run.data.metrics:
+                for point in client.get_metric_history(run.info.run_id, metric):
+                    found[run.info.run_name][point.step, metric].append(point.value)
+        return found, runs
+
+    return held
+
+
+def test_wandb_offline(text, tmp_path, wandb):
+    rows, known = trained_twice_to_its_end(text, tmp_path / "run", "wandb")
     files = sorted((tmp_path / "run").glob("wandb/offline-run-*/*.wandb"))
     assert len(files) == 2 and {file.name for file in files} == {f"run-{known}.wandb"}
-    for record in (record for file in files for record in wandb_files.records_of(file)):
+
+    found, records = wandb()
+    settings = {}
+    for record in records:
         if record.WhichOneof("record_type") == "run":
             assert (record.run.run_id, record.run.display_name) == (known, "run")
             assert record.run.project == services.PROJECT
             settings |= {x.key: x.value_json for x in record.run.config.update}
-        for item in record.history.item:
-            name = item.key or "/".join(item.nested_key)
-            if not name.startswith("_"):
-                held[record.history.step.num, name].append(json.loads(item.value_json))
-    check_rows(rows, held)
+    check_rows(rows, found["run"])
     assert settings["schedule.steps"] == "6"
 
 
-def test_trackio_in_its_own_folder(text, tmp_path, monkeypatch):
-    import trackio  # noqa: PLC0415 - the extra may be missing
-    from trackio import sqlite_storage  # noqa: PLC0415 - as above
-
-    folder = tmp_path / "trackio"
-    folder.mkdir()
-    monkeypatch.setattr(trackio.utils, "TRACKIO_DIR", folder)
-    monkeypatch.setattr(sqlite_storage, "TRACKIO_DIR", folder)
+def test_trackio_in_its_own_folder(text, tmp_path, trackio):
     rows, known = trained_twice_to_its_end(text, tmp_path / "run", "trackio")
-
-    (run,) = trackio.Api().runs(services.PROJECT)
+    found, (run,) = trackio()
     assert run.name == known and known.startswith("run-")
     assert run.config["schedule.steps"] == 6
-    held = collections.defaultdict(list)
-    for row in sqlite_storage.SQLiteStorage.get_logs(services.PROJECT, known):
-        for name, value in row.items():
-            if "/" in name:
-                held[row["step"], name].append(value)
-    check_rows(rows, held)
+    check_rows(rows, found[known])
 
 
-def test_mlflow_in_a_database(text, tmp_path, monkeypatch):
-    import mlflow  # noqa: PLC0415 - the extra may be missing
-
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+def test_mlflow_in_a_database(text, tmp_path, mlflow):
     rows, known = trained_twice_to_its_end(text, tmp_path / "run", "mlflow")
-
-    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    experiment = client.get_experiment_by_name(services.PROJECT)
-    (run,) = client.search_runs([experiment.experiment_id])
+    found, (run,) = mlflow()
     assert (run.info.run_id, run.info.run_name, run.info.status) == (known, "run", "FINISHED")
     assert run.data.params["schedule.steps"] == "6" and len(run.data.params) > 60
-    held = collections.defaultdict(list)
-    for name in run.data.metrics:
-        for point in client.get_metric_history(known, name):
-            held[point.step, name].append(point.value)
-    check_rows(rows, held)
+    check_rows(rows, found["run"])
+
+
+@pytest.mark.parametrize("service", ["wandb", "trackio", "mlflow"])
+def test_each_seed_of_a_fine_tuning_is_a_run(service, tmp_path, request):
+    held = request.getfixturevalue(service)
+    (tmp_path / "encoder").mkdir()
+    places = finetunings.make_places(tmp_path / "encoder")
+    results = finetunings.run(places, "sent", "classification", logging__writers=service)
+
+    found, _ = held()
+    if service == "trackio":  # its names end in characters of their own
+        found = {name.rpartition("-")[0]: rows for name, rows in found.items()}
+    seeds = results.tasks[0].seeds
+    assert set(found) == {f"encoder/sent/custom/seed_{number}" for number in range(len(seeds))}
+    for number, seed in enumerate(seeds):
+        rows = found[f"encoder/sent/custom/seed_{number}"]
+        for point in seed.curve:
+            assert rows[point.step, "eval/accuracy"] == pytest.approx([point.scores["accuracy"]])
+            assert rows[point.step, "train/loss"] == pytest.approx([point.loss])
 
 
 def test_a_wrong_address_of_mlflow_is_refused_at_the_start(text, tmp_path, monkeypatch):
@@ -128,61 +186,3 @@ def test_wandb_without_a_login_is_refused_at_the_start(tmp_path, monkeypatch):
     line = complaint("--config=tiny", f"--workdir={tmp_path}/run", "--config.logging.writers=wandb")
     assert "wandb cannot be opened" in line and "wandb login" in line
     assert not (tmp_path / "run" / "checkpoints").exists()
-
-
-@pytest.mark.parametrize("service", ["wandb", "trackio", "mlflow"])
-def test_each_seed_of_a_fine_tuning_is_a_run(service, tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    folder = tmp_path / "trackio"
-    folder.mkdir()
-    if service == "trackio":
-        import trackio  # noqa: PLC0415 - the extra may be missing
-        from trackio import sqlite_storage  # noqa: PLC0415 - as above
-
-        monkeypatch.setattr(trackio.utils, "TRACKIO_DIR", folder)
-        monkeypatch.setattr(sqlite_storage, "TRACKIO_DIR", folder)
-
-    (tmp_path / "encoder").mkdir()
-    places = finetunings.make_places(tmp_path / "encoder")
-    results = finetunings.run(places, "sent", "classification", logging__writers=service)
-    curves = [
-        {point.step: point.scores["accuracy"] for point in seed.curve}
-        for seed in results.tasks[0].seeds
-    ]
-    assert _accuracies(service, tmp_path) == {
-        f"encoder/sent/custom/seed_{number}": pytest.approx(curve)
-        for number, curve in enumerate(curves)
-    }
-
-
-def _accuracies(service, folder):
-    """{name of a run: {step: eval/accuracy}} of all runs that the service holds."""
-    held = collections.defaultdict(dict)
-    if service == "mlflow":
-        import mlflow  # noqa: PLC0415 - the extra may be missing
-
-        client = mlflow.MlflowClient(f"sqlite:///{folder}/mlflow.db")
-        experiment = client.get_experiment_by_name(services.PROJECT)
-        for run in client.search_runs([experiment.experiment_id]):
-            points = client.get_metric_history(run.info.run_id, "eval/accuracy")
-            held[run.info.run_name] = {point.step: point.value for point in points}
-    elif service == "trackio":
-        import trackio  # noqa: PLC0415 - the extra may be missing
-        from trackio import sqlite_storage  # noqa: PLC0415 - as above
-
-        for run in trackio.Api().runs(services.PROJECT):
-            for row in sqlite_storage.SQLiteStorage.get_logs(services.PROJECT, run.name):
-                if "eval/accuracy" in row:
-                    held[run.name.rpartition("-")[0]][row["step"]] = row["eval/accuracy"]
-    else:
-        from support import wandb_files  # noqa: PLC0415 - needs the package
-
-        for file in folder.rglob("*.wandb"):
-            for record in wandb_files.records_of(file):
-                if record.WhichOneof("record_type") == "run":
-                    name = record.run.display_name
-                for item in record.history.item:
-                    if (item.key or "/".join(item.nested_key)) == "eval/accuracy":
-                        held[name][record.history.step.num] = json.loads(item.value_json)
-    return dict(held)

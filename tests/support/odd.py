@@ -8,7 +8,7 @@ import numpy as np
 from jax import numpy as jnp
 
 from electra_jax.core import batch as batch_lib
-from electra_jax.core import trees
+from electra_jax.core import streams, trees
 from electra_jax.model import encoder, networks
 from electra_jax.objectives import replaced_token_detection, sampling
 from electra_jax.objectives.objective import Objective
@@ -115,6 +115,23 @@ def objective(kind=replaced_token_detection.ReplacedTokenDetection, **changes) -
         selection_size=4,
     )
     return kind(**settings | changes)
+
+
+def gradients(objective: Objective, params: dict, term: str) -> dict[str, np.ndarray]:
+    """The gradients of one term of the loss on `batch()`, by path."""
+    made, key = batch(), jax.random.key(2)
+    keys = streams.keys(key, 0, made.row_B, dropout=True)
+
+    def loss(params):
+        return objective.loss(params, made, keys, objective.knobs(0))[0][term]
+
+    return flat(jit(jax.grad(loss))(params))
+
+
+def learning(gradients: dict[str, np.ndarray]) -> set[str]:
+    """The parts that are not 0 anywhere: those of the discriminator, and the other subtrees."""
+    paths = [path for path, x in gradients.items() if np.any(x != 0)]
+    return {path.removeprefix("discriminator/").partition("/")[0] for path in paths}
 
 
 def batch(ids_BL=IDS_BL, marks_BL=MARKS_BL, first_row: int = 0) -> batch_lib.Batch:
