@@ -76,7 +76,14 @@ def test_1_sees_scores_that_are_scaled(monkeypatch):
 
 
 def test_3_sees_a_head_that_begins_with_an_opinion(monkeypatch):
-    wrap(monkeypatch, networks, "discriminate", lambda real: lambda *args: 1 + real(*args))
+    def opinionated(real):
+        def outputs(*args):
+            hidden_BLD, logits_BL = real(*args)
+            return hidden_BLD, 1 + logits_BL
+
+        return outputs
+
+    wrap(monkeypatch, networks, "discriminator_outputs", opinionated)
     assert failing(3) == {"loss less ln 2 less z^2 / 8"}
 
 
