@@ -5,6 +5,7 @@
     python -m electra_jax.score --workdir=runs/tiny --input=pairs.tsv --first_is_right
     python -m electra_jax.score --workdir=runs/tiny --input=sentences.txt --long=truncate
     python -m electra_jax.score --workdir=runs/tiny --input=sentences.txt --tokens
+    python -m electra_jax.score --workdir=runs/tiny --input=pairs.tsv --first_is_right --by=both
 
 The file has one sentence per line, or several alternatives separated by tabs, of which the best one
 is marked. Lines are printed while the next ones are scored. With --first_is_right the last line of
@@ -13,12 +14,18 @@ label words in a prompt. If two alternatives share the highest score, or a score
 none is marked and none wins.
 
 A sentence with more tokens than the run has positions for is an error that names its line;
---long=truncate scores its beginning, --long=skip leaves its line out. `objectives/scoring.py` says
-what a score is for each objective.
+--long=truncate scores its beginning, --long=skip leaves its line out.
 
-With --tokens each sentence is followed by its pieces with a number for each: the probability, for
-the discriminator, that the piece was replaced. For a run without a discriminator it is the
-probability of the piece, whose logarithm is its score.
+--by says what the scores add up over the tokens, and defaults to the first of these that a run has:
+
+    detection    log P(original), of the discriminator: one pass
+    prediction   log p of each token, of a main network that predicts tokens
+    correction   the same, of the head of objective.name=corrective_lm: one pass
+    generator    the same, of the generator: one pass per token, which is masked in it
+    both         the same, from what generator and discriminator say together: takes as long
+
+With --tokens each sentence is followed by its pieces with a number for each: by detection the
+probability that the piece was replaced, else that of the piece, whose logarithm is its score.
 """
 
 if __name__ == "__main__":
@@ -55,6 +62,7 @@ _FIRST = flags.DEFINE_bool("first_is_right", False, "Print how often the first a
 _LONG = flags.DEFINE_enum(
     "long", "refuse", ["refuse", "truncate", "skip"], "What to do with a sentence that is too long."
 )
+_BY = flags.DEFINE_enum("by", None, scoring.WAYS, "What the scores add up; see above.")
 _TOKENS = flags.DEFINE_bool("tokens", False, "Also print the scores of each token.")
 _JSON = flags.DEFINE_bool(
     "json", False, "Print one JSON object instead of lines.", allow_override=True
@@ -83,6 +91,7 @@ def main(config: config_lib.Config, workdir: str) -> None:
     if not processes.is_first():  # on a pod, for example: one process prints for all
         return
 
+    by = scoring.way(run.objective, run.params, _BY.value)
     limit = run.longest_row
     too_long = _too_long(run.vocabulary, numbered, limit)
     if _LONG.value == "skip":
@@ -97,17 +106,18 @@ def main(config: config_lib.Config, workdir: str) -> None:
         limit,
         names=[f"{_INPUT.value}:{line}" for line, group in numbered.items() for _ in group],
         truncate=_LONG.value == "truncate",
+        by=by,
     )
 
     treated = {"truncate": "truncated", "skip": "skipped"}.get(_LONG.value, "")
     with progress_lines.Phases(logging.info) as phases:
-        scored = _in_groups(numbered, _counted(one_by_one, len(flat), phases), run)
+        scored = _in_groups(numbered, _counted(one_by_one, len(flat), phases), run, by)
         if _JSON.value:
             _print_json(scored, too_long, treated)
         else:
             colour = printing.in_colour(_COLOUR.value)
             if _TOKENS.value:
-                printing.say(view_terminal.tokens_key(run.objective.detects, colour) + "\n")
+                printing.say(view_terminal.tokens_key(by == "detection", colour) + "\n")
             printing.say_each(_lines(scored, colour))
             _report_long(too_long, treated, limit)
 
@@ -132,7 +142,7 @@ def _counted(one_by_one, count, phases):
         yield value
 
 
-def _in_groups(numbered, one_by_one, run):
+def _in_groups(numbered, one_by_one, run, by):
     """Each line as soon as all of its alternatives are scored."""
     for line, texts in numbered.items():
         found = list(itertools.islice(one_by_one, len(texts)))
@@ -142,7 +152,7 @@ def _in_groups(numbered, one_by_one, run):
         tokens = []
         if _TOKENS.value:
             for text, scores_N in zip(texts, found):
-                probabilities = scoring.probabilities(run.objective, scores_N)
+                probabilities = scoring.probabilities(by, scores_N)
                 tokens.append(scoring.tokens(run.vocabulary, text, **probabilities))
         yield _Line(line, texts, numbers, best, tokens)
 

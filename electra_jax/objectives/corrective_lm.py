@@ -85,6 +85,18 @@ class CorrectiveLM(rtd.ReplacedTokenDetection):
             correction_hits_BN=hits_BN,
         )
 
+    def correction_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:
+        """log p of every token, by the softmax alone, of a text that was not corrupted: [B, L]."""
+        hidden_BLD, _ = networks.discriminator_outputs(
+            self.networks, params, batch, placement=self.placement
+        )
+        losses_BL, _ = self.score(
+            networks.correction_table(self.networks, params),
+            networks.correction_vectors(self.networks, params, hidden_BLD),
+            batch.ids_BL,
+        )
+        return -losses_BL
+
     def sums(self, detected: rtd.Detected, batch: batch_lib.Batch) -> dict[str, jax.Array]:
         """The sum of each of the three terms."""
         assert isinstance(detected, Corrected)

@@ -63,12 +63,8 @@ class MaskedLM(Objective):
 
     def masked_scores(self, params: dict, batch: batch_lib.Batch, places_B: jax.Array) -> jax.Array:
         """log p of one token per row, the only one that is masked: [B]."""
-        slots_B1 = places_B[:, None]
-        targets_B1 = jnp.take_along_axis(batch.ids_BL, slots_B1, axis=1)
-        here_BL = jnp.arange(batch.ids_BL.shape[1]) == slots_B1
-        seen = dataclasses.replace(batch, ids_BL=jnp.where(here_BL, self.mask_id, batch.ids_BL))
-
-        losses_B1, _, _ = self.predict(params, seen, slots_B1, targets_B1)
+        masked, slots_B1, originals_B1 = masking.one_each(batch, places_B, self.mask_id)
+        losses_B1, _, _ = self.predict(params, masked, slots_B1, originals_B1)
         return -losses_B1[:, 0]
 
     def _mask_and_predict(self, params, batch, keys, knobs):

@@ -24,6 +24,11 @@ class MaskedTokenDetection(rtd.ReplacedTokenDetection):
         count = self.count(batch, knobs).sum().astype(jnp.float32)
         return {"gen": count, "disc": count}
 
+    @property
+    def filled_share(self) -> float:
+        """All chosen slots but those that keep their token."""
+        return self.mask_token_rate + self.random_token_rate
+
     def disc_loss_mask(self, batch: batch_lib.Batch, detected: rtd.Detected) -> jax.Array:
         """The chosen slots, whether or not their token was really replaced."""
         used_BN = detected.chosen.used_BN

@@ -135,6 +135,17 @@ def span_starts(
     return borders_BL | (starts_BL & (uniform_BL < 1 / mean_words))
 
 
+def one_each(
+    batch: batch_lib.Batch, places_B: jax.Array, mask_id: int
+) -> tuple[batch_lib.Batch, jax.Array, jax.Array]:
+    """Masks one token per row, at `places_B`: (the batch, its slots [B, 1], the originals [B, 1])."""
+    slots_B1 = places_B[:, None]
+    originals_B1 = jnp.take_along_axis(batch.ids_BL, slots_B1, axis=1)
+    here_BL = jnp.arange(batch.ids_BL.shape[1]) == slots_B1
+    masked_BL = jnp.where(here_BL, mask_id, batch.ids_BL)
+    return dataclasses.replace(batch, ids_BL=masked_BL), slots_B1, originals_B1
+
+
 def at(array_BL: jax.Array, chosen: Chosen) -> jax.Array:
     """The values at the slots: [B, N]."""
     return jnp.take_along_axis(array_BL, chosen.slots_BN, axis=1)

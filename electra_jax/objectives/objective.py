@@ -12,7 +12,8 @@
     intermediates(params, batch, keys, knobs)    everything that happened to a batch, to be shown
     evaluate(params, batch, keys, knobs, probe) -> metrics
     flops(length)                                of one row, by part
-    token_scores, masked_scores, detects         how natural a text is, see `scoring.py`
+    token_scores, masked_scores, detects,
+    correction_scores, generator_scores          how natural a text is, see `scoring.py`
 
 Operations that objectives share are defined here: choosing slots, masking them, and running a
 function of rows on the devices that hold the rows.
@@ -117,6 +118,9 @@ class Objective(abc.ABC):
     # (params, batch, places_B) -> [B], where each pass scores one token
     masked_scores: ClassVar[Callable[..., jax.Array] | None] = None
     detects: ClassVar[bool] = False  # whether token_scores are log P(original) of a discriminator
+    # As token_scores, of a second head that predicts; as masked_scores, of the generator
+    correction_scores: ClassVar[Callable[..., jax.Array] | None] = None
+    generator_scores: ClassVar[Callable[..., jax.Array] | None] = None
 
     @abc.abstractmethod
     def init(self, key: jax.Array) -> dict:
@@ -181,6 +185,12 @@ class Objective(abc.ABC):
         """At how many positions of a row of `length` tokens the whole vocabulary is scored."""
         del length
         return self.slots
+
+    @property
+    def filled_share(self) -> float:
+        """Of the tokens that a discriminator judges, the share that the generator filled in without
+        seeing what stood there, at the end of a run."""
+        return float(self.knobs(1.0)["mask_rate"]) * (self.mask_token_rate + self.random_token_rate)
 
     def placed(self, placement: placing.Placement = placing.ONE_DEVICE) -> Self:
         """The same objective, computed elsewhere."""

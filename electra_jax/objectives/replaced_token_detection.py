@@ -82,6 +82,22 @@ class WithGenerator(Objective):
             offered_BNO=predicted.offered_BNO,
         )
 
+    def generator_scores(
+        self, params: dict, batch: batch_lib.Batch, places_B: jax.Array
+    ) -> jax.Array:
+        """log p_G of one token per row, the only one that is masked: [B].
+
+        At the temperature at which the generator samples at the end of a run.
+        """
+        masked, slots_B1, originals_B1 = masking.one_each(batch, places_B, self.mask_id)
+        vectors_B1E = networks.generator_vectors(self.networks, params, masked, slots_B1)
+        table_VE, bias_V = networks.generator_table(self.networks, params)
+
+        temperature = self.knobs(1.0)["temperature"]
+        vectors_B1E = (vectors_B1E / temperature).astype(vectors_B1E.dtype)
+        losses_B1, _ = self.score((table_VE, bias_V / temperature), vectors_B1E, originals_B1)
+        return -losses_B1[:, 0]
+
 
 def detection_loss(detected: Detected) -> jax.Array:
     """L_Disc of each token: binary cross-entropy of "was replaced", [B, L]."""

@@ -1,26 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores sentences with a trained run: the higher the score, the more natural the sentence.
 
-    with a discriminator       one pass: the sum over tokens of log P(original) (zero-shot, as in
-                               prompting by replaced-token detection)
-    replace_mlm,               one pass: the sum over tokens of log p(this token is the original),
-    all_tokens_mlm             as the main network learns to predict from corrupted text
-    electric                   one pass: the sum over tokens of -E, the log-probability of each
-                               token given all others (Clark et al. 2020, EMNLP)
-    masked_lm                  one pass per token: the sum of log p(token | all others), each token
-                               masked in turn (pseudo-log-likelihood, Salazar et al. 2020)
+A score is a sum over tokens. What it adds up, a run says in one of these ways, the first that it
+has unless another is asked for:
 
-Scores of one run can be compared with each other, best between sentences of equal length.
+    detection    one pass: log P(original), of a discriminator (zero-shot, as in prompting by
+                 replaced-token detection)
+    prediction   log p of each token, of a main network that predicts tokens
+                     masked_lm: one pass per token, which is masked in it (pseudo-log-likelihood,
+                     Salazar et al. 2020)
+                     replace_mlm, all_tokens_mlm: one pass over the text as it is
+                     electric: one pass, minus the energies (Clark et al. 2020, EMNLP)
+    correction   one pass: log p of each token, of the head of a discriminator that also corrects
+    generator    one pass per token, which is masked in it: log p of the generator
+    both         as `generator`, and one pass of the discriminator: log p of each token given all
+                 others, from what both networks say of it (`by_bayes`)
 
-Of each token it also says P(replaced) = 1 - P(original), where there is a discriminator, else the
-probability whose logarithm is summed. That of Electric is not normalised, so it may exceed 1.
+Scores of one run and one way can be compared with each other, best between sentences of equal
+length.
+
+Of each token it also says P(replaced) = 1 - P(original) by detection, else the probability whose
+logarithm is summed. That of Electric is not normalised, so it may exceed 1.
 """
 
 import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -30,6 +37,8 @@ from jax import numpy as jnp
 from electra_jax.core import batch as batch_lib
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.objectives.objective import Objective
+
+WAYS = ("detection", "prediction", "correction", "generator", "both")
 
 ROWS = 64  # rows per batch
 _BLOCK = 1024  # sentences whose rows are in memory at once, and sorted by length
@@ -44,13 +53,53 @@ class Token:
     starts_word: bool
     text: str  # the characters that it stands for
     span: tuple[int, int]  # their begin and end in the text
-    p_replaced: float | None = None  # of a discriminator
-    p: float | None = None  # of this token, from a run without one
+    p_replaced: float | None = None  # by detection
+    p: float | None = None  # of this token, in all other ways
 
     def as_dict(self) -> dict[str, Any]:
         """The token as JSON and notebooks have it, with the one probability that there is."""
         chance = {"p": self.p} if self.p_replaced is None else {"p_replaced": self.p_replaced}
         return {"text": self.text, "piece": self.piece, "span": self.span} | chance
+
+
+class _Asked(NamedTuple):
+    """What a way asks of a network; one of the two is None."""
+
+    one_pass: Callable[..., jax.Array] | None = None  # (params, batch) -> [B, L]
+    in_turn: Callable[..., jax.Array] | None = None  # (params, batch, places_B) -> [B]
+
+
+def ways(objective: Objective, params: dict) -> tuple[str, ...]:
+    """How these weights can score, the usual way first; none if they cannot.
+
+    There is no `both` if samples may not equal the original, since `by_bayes` counts those too.
+    """
+    found = []
+    if objective.token_scores is not None or objective.masked_scores is not None:
+        found.append("detection" if objective.detects else "prediction")
+    if objective.correction_scores is not None:
+        found.append("correction")
+    if objective.generator_scores is not None and "generator" in params:
+        found.append("generator")
+        if objective.detects and not objective.disallow_correct:
+            found.append("both")
+    return tuple(found)
+
+
+def way(objective: Objective, params: dict, by: str | None = None) -> str:
+    """The way that is asked for, or the usual one. Raises ValueError if there is none such."""
+    found = ways(objective, params)
+    if not found:
+        raise ValueError(
+            f"a run of {type(objective).__name__} cannot score: it has neither token_scores nor"
+            " masked_scores; use one of masked_lm, electric or an objective that judges"
+        )
+    if by is not None and by not in found:
+        raise ValueError(
+            f"a run of {type(objective).__name__} cannot score by {by}; it can by"
+            f" {', '.join(found)}"
+        )
+    return by or found[0]
 
 
 def scores(
@@ -61,9 +110,10 @@ def scores(
     limit: int,
     names: Sequence[str] = (),
     truncate: bool = False,
+    by: str | None = None,
 ) -> Iterator[float]:
     """The score of each sentence, one after another: the sum of what `of_tokens` gives."""
-    found = of_tokens(objective, params, vocabulary, sentences, limit, names, truncate)
+    found = of_tokens(objective, params, vocabulary, sentences, limit, names, truncate, by)
     return (float(scores_N.sum()) for scores_N in found)
 
 
@@ -75,6 +125,7 @@ def of_tokens(
     limit: int,
     names: Sequence[str] = (),
     truncate: bool = False,
+    by: str | None = None,
 ) -> Iterator[np.ndarray]:
     """The scores of a sentence's tokens, float64 [n], one sentence after another.
 
@@ -84,35 +135,54 @@ def of_tokens(
       limit: the most tokens per row, [CLS] and [SEP] included.
       names: names of the sentences in error messages; by default their numbers.
       truncate: of a sentence with too many tokens, score the beginning.
+      by: one of `ways`; None is the first of them.
 
     Raises:
-      ValueError: a sentence without words or with too many, or an objective that cannot score.
-        Before any score is computed.
+      ValueError: a sentence without words or with too many, or an objective that cannot score, or
+        not in this way. Before any score is computed.
     """
-    if objective.token_scores is None and objective.masked_scores is None:
-        raise ValueError(
-            f"a run of {type(objective).__name__} cannot score: it has neither token_scores nor"
-            " masked_scores; use one of masked_lm, electric or an objective that judges"
-        )
-
+    by = way(objective, params, by)
     names = names or [f"sentence {number}" for number in range(1, len(sentences) + 1)]
     for name, count in zip(names, token_counts(vocabulary, sentences)):
         _check_length(name, count, limit, truncate)
 
-    plain = _of_any_length(objective)
-    program = jax.jit(
-        lambda params, ids_BL, places_B: _scores(plain, params, vocabulary, ids_BL, places_B)
+    objective = _of_any_length(objective)
+    usual = _Asked(objective.token_scores, objective.masked_scores)
+    correction = _Asked(one_pass=objective.correction_scores)
+    generator = _Asked(in_turn=objective.generator_scores)
+
+    answers = functools.partial(
+        _answers, params=params, vocabulary=vocabulary, sentences=sentences, limit=limit
     )
-    score = functools.partial(program, params)
-    return itertools.chain.from_iterable(
-        _added(score, _tasks(objective, vocabulary, block, limit), len(block), vocabulary.pad_id)
-        for block in _blocks(sentences)
-    )
+    if by == "both":
+        bayes = functools.partial(by_bayes, filled=objective.filled_share)
+        return map(bayes, answers(usual), answers(generator))
+    return answers({"correction": correction, "generator": generator}.get(by, usual))
 
 
-def probabilities(objective: Objective, scores_N: np.ndarray) -> dict[str, np.ndarray]:
+def by_bayes(original_N: np.ndarray, written_N: np.ndarray, *, filled: float) -> np.ndarray:
+    """log p of tokens given all others, from what both networks of a run say of them.
+
+    In training the generator fills a share r of the places, and writes this token there with
+    probability g; the text has it there with probability p, which is asked for. So the token stands
+    there as the original with probability p (1 - r + r g), and as a replacement with (1 - p) r g.
+    An ideal discriminator says the odds of the two, o. Hence p / (1 - p) = o r g / (1 - r + r g):
+    what the generator says, put right by the discriminator.
+
+    Args:
+      original_N: log P(original) of the discriminator.
+      written_N: log g, of the generator that sees all tokens but this one.
+      filled: r, the share of places that the generator filled in training without seeing them.
+    """
+    original_N = np.minimum(original_N, -np.finfo(np.float32).tiny)
+    log_odds_N = original_N - np.log(-np.expm1(original_N))
+    log_share_N = np.log(filled) + written_N - np.log1p(filled * np.expm1(written_N))
+    return -np.logaddexp(0, -(log_odds_N + log_share_N))
+
+
+def probabilities(by: str, scores_N: np.ndarray) -> dict[str, np.ndarray]:
     """What the scores of tokens mean: {"p_replaced": [n]} or {"p": [n]}, as in `Token`."""
-    if objective.detects:
+    if by == "detection":
         return {"p_replaced": -np.expm1(scores_N)}
     with np.errstate(over="ignore"):  # minus an energy may be any number
         return {"p": np.exp(scores_N)}
@@ -187,28 +257,40 @@ def _blocks(sentences):
     return (sentences[first : first + _BLOCK] for first in range(0, len(sentences), _BLOCK))
 
 
-def _tasks(objective, vocabulary, sentences, limit):
+def _answers(asked, params, vocabulary, sentences, limit):
+    """What a network says of each sentence's tokens, one sentence after another."""
+    program = jax.jit(
+        lambda params, ids_BL, places_B: _scores(asked, params, vocabulary, ids_BL, places_B)
+    )
+    score = functools.partial(program, params)
+    return itertools.chain.from_iterable(
+        _added(score, _tasks(asked, vocabulary, block, limit), len(block), vocabulary.pad_id)
+        for block in _blocks(sentences)
+    )
+
+
+def _tasks(asked, vocabulary, sentences, limit):
     """(row, place, sentence) of each pass: one per sentence, or one per token to be masked."""
     rows = [
         np.concatenate([[vocabulary.cls_id], ids[: limit - 2], [vocabulary.sep_id]])
         for ids in vocabulary.encode(sentences)
     ]
-    if objective.token_scores is not None:
+    if asked.one_pass is not None:
         return [(row, 0, number) for number, row in enumerate(rows)]
     return [
         (row, place, number) for number, row in enumerate(rows) for place in range(1, len(row) - 1)
     ]
 
 
-def _scores(objective, params, vocabulary, ids_BL, places_B):
+def _scores(asked, params, vocabulary, ids_BL, places_B):
     """Scores of all tokens of a row in one pass, or of the one that is masked, else 0: [B, L]."""
     marks_BL = jnp.zeros_like(ids_BL).at[:, 0].set(batch_lib.DOCUMENT_START)
     row_B = jnp.arange(len(ids_BL), dtype=jnp.uint32)
     batch = batch_lib.from_lanes(ids_BL, marks_BL, row_B, vocabulary.pad_id)
-    if objective.token_scores is not None:
-        return objective.token_scores(params, batch)
+    if asked.one_pass is not None:
+        return asked.one_pass(params, batch)
 
-    found_B = objective.masked_scores(params, batch, places_B)
+    found_B = asked.in_turn(params, batch, places_B)
     is_masked_BL = jnp.arange(ids_BL.shape[1]) == places_B[:, None]
     return jnp.where(is_masked_BL, found_B[:, None], 0)
 

@@ -21,9 +21,12 @@ from electra_jax import score as score_command
 from electra_jax.model import networks
 from electra_jax.objectives import (
     all_tokens_mlm,
+    corrective_lm,
     electric,
+    fixed_generator,
     masked_lm,
     masked_token_detection,
+    multi_word_selection,
     replace_mlm,
     scoring,
 )
@@ -115,13 +118,123 @@ def test_who_predicts_from_replaced_words_is_asked_for_what_stands_there(kind):
         assert score == pytest.approx(np.log(chances_L[1:-1]).sum(), abs=1e-4)
 
 
+def test_the_generator_masks_each_word_in_turn_at_the_temperature_of_the_run():
+    objective, params = made(odd.replaced_token_detection.ReplacedTokenDetection)
+    objective = dataclasses.replace(objective, temperature=0.5)
+    found = list(scoring.of_tokens(objective, params, Words(), TEXTS, 40, by="generator"))
+    token_VE, bias_V = networks.generator_table(CONFIG, params)
+    for text, scores_N in zip(TEXTS, found):
+        expected = []
+        for place in range(1, len(text.split()) + 1):
+
+            def masked(ids, place=place):
+                return np.where(np.arange(len(ids)) == place, odd.MASK, ids)
+
+            ids, batch = alone(objective, params, text, masked)
+            vector_E = networks.generator_vectors(CONFIG, params, batch, jnp.array([[place]]))[0, 0]
+            logits_V = (token_VE @ vector_E + bias_V)[:37] / 0.5
+            expected.append(float(jax.nn.log_softmax(logits_V)[ids[place]]))
+        assert scores_N.tolist() == pytest.approx(expected, abs=1e-4)
+
+
+def test_who_also_corrects_is_asked_for_what_stands_there():
+    objective, params = made(corrective_lm.CorrectiveLM)
+    found = list(scoring.scores(objective, params, Words(), TEXTS, 40, by="correction"))
+    token_VE, bias_V = networks.correction_table(CONFIG, params)
+    for text, score in zip(TEXTS, found):
+        ids, batch = alone(objective, params, text)
+        hidden_1LD, _ = networks.discriminator_outputs(CONFIG, params, batch)
+        vectors_LE = networks.correction_vectors(CONFIG, params, hidden_1LD)[0]
+        logits_LV = (vectors_LE @ token_VE.T + bias_V)[:, :37]
+        chances_L = np.asarray(jax.nn.log_softmax(logits_LV))[np.arange(len(ids)), ids]
+        assert score == pytest.approx(chances_L[1:-1].sum(), abs=1e-4)
+
+
+def test_two_ideal_networks_together_know_the_language():
+    """A language of one word among three, a generator with other frequencies, and the discriminator
+    that knows how often each word was written by whom: p comes back exactly."""
+    p_3, g_3, filled = np.array([0.7, 0.25, 0.05]), np.array([0.2, 0.2, 0.6]), 0.15
+    original_3 = np.zeros(3)
+    replaced_3 = np.zeros(3)
+    for word in range(3):
+        original_3[word] += p_3[word] * (1 - filled)
+        for written in range(3):
+            side = original_3 if written == word else replaced_3
+            side[written] += p_3[word] * filled * g_3[written]
+    assert (original_3 + replaced_3).sum() == pytest.approx(1)
+
+    says_3 = np.log(original_3 / (original_3 + replaced_3))
+    found_3 = scoring.by_bayes(says_3, np.log(g_3), filled=filled)
+    np.testing.assert_allclose(np.exp(found_3), p_3, rtol=1e-12)
+
+
+def test_certainty_of_either_network_gives_a_score_that_is_a_number():
+    certain = np.array([0.0, -1e-42, -100.0])  # surely original, twice, and surely not
+    found = scoring.by_bayes(certain, np.array([-100.0, 0.0, 0.0]), filled=0.15)
+    assert np.isfinite(found).all() and (found <= 0).all()
+    assert found[2] == pytest.approx(-100 + np.log(0.15), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "filled"),
+    [
+        (odd.replaced_token_detection.ReplacedTokenDetection, 0.3 * 0.6),
+        (masked_token_detection.MaskedTokenDetection, 0.6),  # it judges the chosen slots alone
+    ],
+)
+def test_both_networks_are_asked_about_the_same_tokens(kind, filled):
+    objective, params = made(kind)
+    parts = [
+        scoring.of_tokens(objective, params, Words(), TEXTS, 40, by=by)
+        for by in ("detection", "generator", "both")
+    ]
+    for original_N, written_N, both_N in zip(*parts, strict=True):
+        expected_N = scoring.by_bayes(original_N, written_N, filled=filled)
+        np.testing.assert_allclose(both_N, expected_N, rtol=1e-6)
+
+
+ALL = ("detection", "generator", "both")
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "expected"),
+    [
+        (odd.replaced_token_detection.ReplacedTokenDetection, {}, ALL),
+        (multi_word_selection.MultiWordSelection, {}, ALL),
+        (corrective_lm.CorrectiveLM, {}, ("detection", "correction", "generator", "both")),
+        # Where a sample is never the original, the odds mean something else.
+        (corrective_lm.CorrectiveLM, {"disallow_correct": True},
+         ("detection", "correction", "generator")),
+        (electric.Electric, {}, ("prediction", "generator")),
+        (replace_mlm.ReplaceMLM, {}, ("prediction", "generator")),
+        (masked_lm.MaskedLM, {}, ("prediction",)),
+        (fixed_generator.FixedGenerator, {}, ("detection",)),
+    ],
+)  # fmt: skip
+def test_a_run_scores_in_the_ways_that_its_networks_have(kind, changes, expected):
+    objective = dataclasses.replace(odd.objective(kind, networks=CONFIG), **changes)
+    params = jax.eval_shape(objective.init, jax.random.key(0))
+    assert scoring.ways(objective, params) == expected
+    assert scoring.way(objective, params) == expected[0]
+    for by in set(scoring.WAYS) - set(expected):
+        says = f"cannot score by {by}; it can by {', '.join(expected)}"
+        with pytest.raises(ValueError, match=says):
+            scoring.way(objective, params, by)
+
+
+def test_weights_without_their_generator_are_asked_for_detection_alone():
+    objective, params = made(odd.replaced_token_detection.ReplacedTokenDetection)
+    del params["generator"]
+    assert scoring.ways(objective, params) == ("detection",)
+
+
 def test_a_judge_says_of_each_token_how_likely_it_was_replaced():
     objective, params = made(odd.replaced_token_detection.ReplacedTokenDetection)
     found = list(scoring.of_tokens(objective, params, Words(), TEXTS, 40))
     for text, scores_N in zip(TEXTS, found):
         _, batch = alone(objective, params, text)
         logits_N = np.asarray(networks.discriminate(CONFIG, params, batch))[0, 1:-1]
-        ((name, p_N),) = scoring.probabilities(objective, scores_N).items()
+        ((name, p_N),) = scoring.probabilities("detection", scores_N).items()
         assert name == "p_replaced"
         np.testing.assert_allclose(p_N, 1 / (1 + np.exp(-logits_N)), atol=1e-5)
 
@@ -140,7 +253,7 @@ def test_a_score_is_the_sum_over_what_is_said_of_the_tokens(kind, name):
     objective, params = made(kind)
     (score,) = scoring.scores(objective, params, Words(), TEXTS[:1], 40)
     (scores_N,) = scoring.of_tokens(objective, params, Words(), TEXTS[:1], 40)
-    said = scoring.probabilities(objective, scores_N)
+    said = scoring.probabilities(scoring.way(objective, params), scores_N)
     assert list(said) == [name] and said[name].shape == (3,)
     p_N = 1 - said[name] if name == "p_replaced" else said[name]
     assert score == pytest.approx(np.log(p_N).sum(), abs=1e-4)
@@ -161,7 +274,7 @@ def test_what_cannot_score_says_so():
     class Silent:
         """An objective that gives no scores, as `Objective` has it."""
 
-        token_scores = masked_scores = None
+        token_scores = masked_scores = correction_scores = generator_scores = None
 
     with pytest.raises(ValueError, match="a run of Silent cannot score: it has neither"):
         scoring.scores(Silent(), {}, Words(), TEXTS, 40)
@@ -304,6 +417,17 @@ def test_a_score_that_is_no_number_is_null_in_json(capsys):
         "rows": [{"line": 3, "texts": ["a", "b"], "scores": [None, 1.0], "best": None}],
         "first_wins": 0.0,
     }
+
+
+def test_by_both_networks_each_token_has_its_probability(trained, tmp_path, capsys):
+    (tmp_path / "sentences.txt").write_text("a bird.\n")
+    score(trained, tmp_path / "sentences.txt", tokens=True, json=True, by="both")
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    p_N = np.array([token["p"] for token in row["tokens"][0]])
+    assert row["scores"] == [pytest.approx(np.log(p_N).sum(), abs=1e-4)]
+
+    with pytest.raises(ValueError, match="cannot score by correction; it can by detection, gen"):
+        score(trained, tmp_path / "sentences.txt", by="correction")
 
 
 def test_tokens_follow_their_sentence_in_80_columns(trained, tmp_path, capsys, monkeypatch):
