@@ -47,7 +47,11 @@ def blocks(found: FinishedBudgets, picture: str) -> list[str]:
         " with hollow points are at half the rate; level ones are random weights.",
         "## What was done",
         _setting(found),
-        *(block for name in (*found.averages, *found.measures) for block in _measure(found, name)),
+        *(
+            block
+            for name in (*found.averages, *found.measures, *found.in_turn)
+            for block in _measure(found, name)
+        ),
         *_discriminators(found),
         *(block for budget in found.budgets for block in _variants(found, budget)),
         "## How to read this",
@@ -77,14 +81,23 @@ def blocks(found: FinishedBudgets, picture: str) -> list[str]:
 
 
 def _why_two(found):
-    """Why there are two means, where there are."""
+    """Why there are several means, where there are."""
     if found.averages == [MEAN]:
         return []
-    return [
+    said = (
         "Minimal pairs are scored by the head of pre-training and not by what is fine-tuned, and a"
         " masked language model by the very task that it was trained on, so there is a mean without"
         " them. It was added when the scores were known."
-    ]
+    )
+    if found.in_turn:
+        said += (
+            " So was the one with minimal pairs *word by word*: a masked language model reads a"
+            " sentence once for each of its words, which is masked, and here so does the generator"
+            " of ELECTRA, whose answer the discriminator puts right (`electra_jax.score --by=both`;"
+            " the formula is in `objectives/scoring.py`). It is known of the arms whose weights"
+            " were still there."
+        )
+    return [said]
 
 
 def headline(found: FinishedBudgets, mean: str = MEAN) -> str:
@@ -109,7 +122,7 @@ def headline(found: FinishedBudgets, mean: str = MEAN) -> str:
 
     above = [arm for arm, apart in known.items() if apart.resolved and apart.amount > 0]
     if above:
-        asked = [name for name in found.measures if mean == MEAN or name != runs.PAIRS]
+        asked = found.asked(mean)
         arms = "; ".join(
             told(*arm)
             + (_by_verdict(functools.partial(found.apart, *arm), asked) if asked[1:] else "")
@@ -157,7 +170,7 @@ def _by_verdict(compared, names):
     if [*named.values()] == [list(names)] and len(names) > 1:
         return f" (all {next(iter(named))})"
     told = (
-        f"{verdict} in {_listed([runs.MEASURES[name] for name in resolved])}"
+        f"{verdict} in {_listed([runs.NAMES[name] for name in resolved])}"
         for verdict, resolved in named.items()
     )
     return f" ({'; '.join(told)})"
@@ -287,9 +300,12 @@ def _other_vocabulary(found, tokens):
 def _measure(found, name):
     """One measure: all arms that are held against BERT at all budgets, and their distances."""
     heads = [_times(budget) for budget in found.budgets]
+    kinds = [
+        kind for kind in found.curves if any(found.mean(kind, at, name) for at in found.budgets)
+    ]
     scores = [
         [TITLES[kind], *(pages.percent_cell(found.mean(kind, at, name)) for at in found.budgets)]
-        for kind in found.curves
+        for kind in kinds
     ]
     if (floor := found.untrained(name)) is not None:
         scores.append(["random weights", *(pages.percent_cell(floor) for _ in found.budgets)])
@@ -299,7 +315,7 @@ def _measure(found, name):
             *(pages.points_cell(found.apart(kind, at, name)) for at in found.budgets),
             pages.points_cell(found.growth(kind, name)),
         ]
-        for kind in found.curves
+        for kind in kinds
         if kind not in runs.BERTS
     ]
     return [
@@ -320,8 +336,9 @@ def _variants(found, budget):
     ]
     if not kinds:
         return []
-    names = (MEAN, *found.measures)
-    heads = [MEAN, *(runs.MEASURES[name] for name in found.measures)]
+    measures = (*found.measures, *found.in_turn)
+    names = (MEAN, *measures)
+    heads = [MEAN, *(runs.NAMES[name] for name in measures)]
     origins = [kind for kind in found.curves if kind in {*map(runs.origin, kinds)}]
     scores = [
         [TITLES[kind], *(pages.percent_cell(found.mean(kind, budget, name)) for name in names)]

@@ -117,5 +117,5 @@ def _sizes(axes, found):
 
 def title(name: str) -> str:
     """What a measure is called at the beginning of a line."""
-    words = (runs.MEANS | runs.MEASURES)[name]
+    words = (runs.MEANS | runs.NAMES)[name]
     return words[0].upper() + words[1:]

@@ -77,9 +77,16 @@ MEASURES = {
     "pair_accuracy": "minimal pairs",
 }
 PAIRS = "pair_accuracy"  # the only one that asks the head of pre-training, and not the encoder
+IN_TURN = "pair_accuracy_in_turn"  # the same pairs, read once a word by ELECTRA too
+NAMES = MEASURES | {IN_TURN: "minimal pairs word by word"}
 MEAN = "mean"  # of all measures, as the paper's figures have the mean of GLUE
+MEAN_IN_TURN = "mean_in_turn"  # the same with IN_TURN for PAIRS
 ENCODER = "encoder"  # mean of those of the encoder, which is what is kept
-MEANS = {MEAN: "mean of all measures", ENCODER: "mean without minimal pairs"}
+MEANS = {
+    MEAN: "mean of all measures",
+    MEAN_IN_TURN: "mean with minimal pairs word by word",
+    ENCODER: "mean without minimal pairs",
+}
 _NAME = re.compile(r"(?P<kind>.*?)(_x(?P<budget>\d+))?")
 
 
@@ -137,10 +144,17 @@ class FinishedBudgets:
         ]
 
     @property
+    def in_turn(self) -> list[str]:
+        """`IN_TURN`, if an ELECTRA was asked."""
+        asked = (run["measures"] for (kind, *_), run in self.runs.items() if kind not in BERTS)
+        return [IN_TURN] if any(IN_TURN in measured for measured in asked) else []
+
+    @property
     def averages(self) -> list[str]:
         """Those of `MEANS` that say something else than the measures themselves."""
-        several = len(self.measures) > 2 and PAIRS in self.measures
-        return [*MEANS] if several else [MEAN]
+        if len(self.measures) < 3 or PAIRS not in self.measures:
+            return [MEAN]
+        return [MEAN, MEAN_IN_TURN, ENCODER] if self.in_turn else [MEAN, ENCODER]
 
     @property
     def budgets(self) -> list[int]:
@@ -169,9 +183,14 @@ class FinishedBudgets:
         """One measure or one of `MEANS`; None where one is missing."""
         if name not in MEANS:
             return measured.get(name)
-        asked = self.measures if name == MEAN else [x for x in self.measures if x != PAIRS]
-        each = [measured.get(measure) for measure in asked]
+        each = [measured.get(measure) for measure in self.asked(name)]
         return None if None in each else statistics.fmean(each)
+
+    def asked(self, mean: str) -> list[str]:
+        """The measures that one of `MEANS` is a mean of."""
+        if mean == MEAN_IN_TURN:
+            return [IN_TURN if name == PAIRS else name for name in self.measures]
+        return [name for name in self.measures if mean == MEAN or name != PAIRS]
 
     def mean(self, kind: str, budget: int, name: str) -> means.Mean | None:
         """Over the seeds that have finished."""

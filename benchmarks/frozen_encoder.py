@@ -4,6 +4,8 @@
     chunk_accuracy         tags of CoNLL-2000 from the hidden state of each word's first token
     subjectivity_accuracy  subjective or objective (Pang and Lee 2004), from the mean hidden state
     pair_accuracy          the better of two sentences that differ in one word, by their score
+    pair_accuracy_in_turn  the same where each word is masked in turn: of a masked language model
+                           that is its only score, of replaced-token detection that of both networks
 
 A probe is a ridge regression on indicators of the classes, fitted on the last hidden states of the
 main network with all weights frozen; its answer is the class with the largest value. It has a
@@ -108,18 +110,28 @@ def pairs() -> dict[str, list[tuple[str, str]]]:
 def measure(run: finished_runs.FinishedRun, params: dict, folder: str | None) -> dict[str, float]:
     """All accuracies of these weights in the run's networks; without a folder only the pairs'."""
     found = pair_accuracies(run, params)
+    if run.objective.masked_scores is not None:
+        found["pair_accuracy_in_turn"] = found["pair_accuracy"]
+    elif "both" in scoring.ways(run.objective, params):
+        both = pair_accuracies(run, params, by="both")
+        found["pair_accuracy_in_turn"] = both["pair_accuracy"]
     if folder:
         found["chunk_accuracy"] = probe_words(run, params, *read_chunks(folder))
         found["subjectivity_accuracy"] = probe_sentences(run, params, *read_subjectivity(folder))
     return found
 
 
-def pair_accuracies(run: finished_runs.FinishedRun, params: dict) -> dict[str, float]:
-    """How often the grammatical sentence scores higher, over all pairs and by kind; ties half."""
+def pair_accuracies(
+    run: finished_runs.FinishedRun, params: dict, by: str | None = None
+) -> dict[str, float]:
+    """How often the grammatical sentence scores higher, over all pairs and by kind; ties half.
+
+    `by` is the way to score, as in `electra_jax.objectives.scoring`.
+    """
     kinds = pairs()
     flat = [text for group in kinds.values() for pair in group for text in pair]
     limit = run.config.data.sequence_length
-    scored = scoring.scores(run.objective, params, run.trained.vocabulary, flat, limit)
+    scored = scoring.scores(run.objective, params, run.trained.vocabulary, flat, limit, by=by)
     good, bad = np.array(list(scored)).reshape(-1, 2).T
     won = (good > bad) + 0.5 * (good == bad)
     ends = np.cumsum([len(group) for group in kinds.values()])[:-1]

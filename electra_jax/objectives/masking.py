@@ -138,7 +138,10 @@ def span_starts(
 def one_each(
     batch: batch_lib.Batch, places_B: jax.Array, mask_id: int
 ) -> tuple[batch_lib.Batch, jax.Array, jax.Array]:
-    """Masks one token per row, at `places_B`: (the batch, its slots [B, 1], the originals [B, 1])."""
+    """Masks the token at `places_B` in each row.
+
+    Returns (the masked batch, the places as slots [B, 1], the originals there [B, 1]).
+    """
     slots_B1 = places_B[:, None]
     originals_B1 = jnp.take_along_axis(batch.ids_BL, slots_B1, axis=1)
     here_BL = jnp.arange(batch.ids_BL.shape[1]) == slots_B1

@@ -96,6 +96,31 @@ def test_a_mean_without_minimal_pairs_stands_beside_that_of_all(tmp_path):
     assert "## Mean without minimal pairs" in page
 
 
+def test_minimal_pairs_word_by_word_have_a_mean_of_their_own(tmp_path):
+    """BERT reads a sentence once a word in any case; ELECTRA does so where both networks answer."""
+    found = write(tmp_path, {"bert": [0.50, 0.51], "electra": [0.49, 0.51], "electra_x3": [0.5]})
+    for (kind, *_), run in found.runs.items():
+        run["measures"]["stsb"] = 0.6
+        run["measures"]["pair_accuracy"] = 0.9 if kind == "bert" else 0.5
+    found.runs["bert", 1, 0]["measures"]["pair_accuracy_in_turn"] = 0.9
+    found.runs["bert", 1, 1]["measures"]["pair_accuracy_in_turn"] = 0.9
+    assert found.averages == ["mean", "encoder"], "that of BERT alone says nothing new"
+    found.runs["electra", 1, 0]["measures"]["pair_accuracy_in_turn"] = 0.8
+    found.runs["electra", 1, 1]["measures"]["pair_accuracy_in_turn"] = 0.8
+    assert found.averages == ["mean", "mean_in_turn", "encoder"]
+    assert found.values("electra", 1, "mean_in_turn", [0, 1]) == pytest.approx([0.63, 0.6366667])
+    assert found.values("electra", 3, "mean_in_turn", [0]) == [], "not known is not 0"
+
+    page = page_of(found)
+    assert (
+        "In the mean with minimal pairs word by word no arm is above BERT at a budget that was"
+        " tried. The nearest is ELECTRA, generator 1/2, at 1 x (-3.5 ± 0.2, lower)."
+    ) in page
+    assert "## Minimal pairs word by word" in page
+    assert "| ELECTRA, generator 1/2 | 80.0 ± 0.0 | - |" in page
+    assert "score --by=both" in page
+
+
 def test_a_variant_that_another_one_changes_has_one_row(tmp_path):
     scores = {name: [0.5, 0.6] for name in ("bert_half", "electra_half", "electra_demo_half")}
     page = page_of(write(tmp_path, scores | {"selection_demo_half": [0.7, 0.8]}))
