@@ -131,8 +131,8 @@ def pair_accuracies(
     kinds = pairs()
     flat = [text for group in kinds.values() for pair in group for text in pair]
     limit = run.config.data.sequence_length
-    scored = scoring.scores(run.objective, params, run.trained.vocabulary, flat, limit, by=by)
-    good, bad = np.array(list(scored)).reshape(-1, 2).T
+    scorer = scoring.Scorer(run.objective, params, run.trained.vocabulary, limit, by)
+    good, bad = np.array(list(scorer.scores(flat))).reshape(-1, 2).T
     won = (good > bad) + 0.5 * (good == bad)
     ends = np.cumsum([len(group) for group in kinds.values()])[:-1]
     found = {"pair_accuracy": float(won.mean())}

@@ -5,8 +5,8 @@ In a notebook `live_picture(workdir)` draws the curves while a run trains, and
 `show_page(workdir)`, `report_page(workdir)` and `compare_page(*workdirs)` show what came out.
 `fine_tune(config, workdir)` and `export(path, out)` do there what commands do elsewhere: a second
 process could not use the accelerator that the notebook's own holds. `load_tuned(path)` answers new
-texts with a fine-tuned task, and `load_discriminator(path)` says which of their tokens look
-replaced.
+texts with a fine-tuned task, `load_discriminator(path)` says which of their tokens look replaced,
+and `load_scorer(workdir)` which of several texts is the most natural.
 
 The modules of this folder are the commands. Its folders are the subpackages, each of which imports
 only those below it (docs/architecture.md, which follows a batch through them). Reading order:
@@ -96,6 +96,35 @@ def load_discriminator(path):
     from electra_jax.weights.judging import load  # noqa: PLC0415 - as above
 
     return load(path)
+
+
+def load_scorer(workdir, by=None, step=None):
+    """Returns a trained run as a function of texts: how natural is each?
+
+        score = electra_jax.load_scorer("runs/mine", by="both")
+        score(["This river is long.", "These river is long."])  # the higher, the more natural
+        score.tokens(["This river is long."])  # each token with its probability
+
+    Scores of one run can be compared with each other, best between texts of equal length. Does the
+    same as `python -m electra_jax.score`; `RunScorer` in `electra_jax/training/run_scorer.py` says
+    what it takes and returns.
+
+    Args:
+      workdir: that of a run, which may still be running.
+      by: what is summed over the tokens: 'detection', 'prediction', 'correction', 'generator' or
+        'both' (docs/objectives.md, "Scoring sentences"); None is the usual way of the run.
+      step: the step of the checkpoint; None means the newest.
+
+    Raises:
+      ConfigError: a workdir without a run, or without this checkpoint.
+      CheckpointError: the checkpoint is damaged.
+      ValueError: the run cannot score in this way.
+
+    The message of each is one line.
+    """
+    from electra_jax.training.run_scorer import load  # noqa: PLC0415 - as above
+
+    return load(workdir, by, step)
 
 
 def fine_tune(config, workdir, control=None):

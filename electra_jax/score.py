@@ -91,33 +91,24 @@ def main(config: config_lib.Config, workdir: str) -> None:
     if not processes.is_first():  # on a pod, for example: one process prints for all
         return
 
-    by = scoring.way(run.objective, run.params, _BY.value)
-    limit = run.longest_row
+    scorer, limit = run.scorer(_BY.value), run.longest_row
     too_long = _too_long(run.vocabulary, numbered, limit)
     if _LONG.value == "skip":
         numbered = _without(numbered, too_long, limit)
 
     flat = [text for group in numbered.values() for text in group]
-    one_by_one = scoring.of_tokens(
-        run.objective.placed(),
-        run.params,
-        run.vocabulary,
-        flat,
-        limit,
-        names=[f"{_INPUT.value}:{line}" for line, group in numbered.items() for _ in group],
-        truncate=_LONG.value == "truncate",
-        by=by,
-    )
+    names = [f"{_INPUT.value}:{line}" for line, group in numbered.items() for _ in group]
+    one_by_one = scorer.of_tokens(flat, names, truncate=_LONG.value == "truncate")
 
     treated = {"truncate": "truncated", "skip": "skipped"}.get(_LONG.value, "")
     with progress_lines.Phases(logging.info) as phases:
-        scored = _in_groups(numbered, _counted(one_by_one, len(flat), phases), run, by)
+        scored = _in_groups(numbered, _counted(one_by_one, len(flat), phases), scorer)
         if _JSON.value:
             _print_json(scored, too_long, treated)
         else:
             colour = printing.in_colour(_COLOUR.value)
             if _TOKENS.value:
-                printing.say(view_terminal.tokens_key(by == "detection", colour) + "\n")
+                printing.say(view_terminal.tokens_key(scorer.way == "detection", colour) + "\n")
             printing.say_each(_lines(scored, colour))
             _report_long(too_long, treated, limit)
 
@@ -142,7 +133,7 @@ def _counted(one_by_one, count, phases):
         yield value
 
 
-def _in_groups(numbered, one_by_one, run, by):
+def _in_groups(numbered, one_by_one, scorer):
     """Each line as soon as all of its alternatives are scored."""
     for line, texts in numbered.items():
         found = list(itertools.islice(one_by_one, len(texts)))
@@ -152,8 +143,7 @@ def _in_groups(numbered, one_by_one, run, by):
         tokens = []
         if _TOKENS.value:
             for text, scores_N in zip(texts, found):
-                probabilities = scoring.probabilities(by, scores_N)
-                tokens.append(scoring.tokens(run.vocabulary, text, **probabilities))
+                tokens.append(scorer.tokens(text, scores_N))
         yield _Line(line, texts, numbers, best, tokens)
 
 

@@ -62,13 +62,6 @@ class Token:
         return {"text": self.text, "piece": self.piece, "span": self.span} | chance
 
 
-class _Asked(NamedTuple):
-    """What a way asks of a network; one of the two is None."""
-
-    one_pass: Callable[..., jax.Array] | None = None  # (params, batch) -> [B, L]
-    in_turn: Callable[..., jax.Array] | None = None  # (params, batch, places_B) -> [B]
-
-
 def ways(objective: Objective, params: dict) -> tuple[str, ...]:
     """How these weights can score, the usual way first; none if they cannot.
 
@@ -86,78 +79,102 @@ def ways(objective: Objective, params: dict) -> tuple[str, ...]:
     return tuple(found)
 
 
-def way(objective: Objective, params: dict, by: str | None = None) -> str:
-    """The way that is asked for, or the usual one. Raises ValueError if there is none such."""
-    found = ways(objective, params)
-    if not found:
-        raise ValueError(
-            f"a run of {type(objective).__name__} cannot score: it has neither token_scores nor"
-            " masked_scores; use one of masked_lm, electric or an objective that judges"
+class _Asked(NamedTuple):
+    """What is asked of a network; one of the two is None."""
+
+    one_pass: Callable[..., jax.Array] | None = None  # (params, batch) -> [B, L]
+    in_turn: Callable[..., jax.Array] | None = None  # (params, batch, places_B) -> [B]
+
+
+@dataclasses.dataclass(frozen=True)
+class Scorer:
+    """Scores sentences with the weights of a run. Its programs are compiled once."""
+
+    objective: Objective
+    params: dict
+    vocabulary: vocabulary_lib.Vocabulary
+    limit: int  # the most tokens per row, [CLS] and [SEP] included
+    by: str | None = None  # one of `ways`; None is the first of them
+
+    @property
+    def way(self) -> str:
+        """The way that is asked for, or the usual one. Raises ValueError if there is none such."""
+        found = ways(self.objective, self.params)
+        name = type(self.objective).__name__
+        if not found:
+            raise ValueError(
+                f"a run of {name} cannot score: it has neither token_scores nor masked_scores; use"
+                " one of masked_lm, electric or an objective that judges"
+            )
+        if self.by is not None and self.by not in found:
+            raise ValueError(
+                f"a run of {name} cannot score by {self.by}; it can by {', '.join(found)}"
+            )
+        return self.by or found[0]
+
+    def scores(
+        self, sentences: Sequence[str], names: Sequence[str] = (), truncate: bool = False
+    ) -> Iterator[float]:
+        """The score of each sentence, one after another: the sum of what `of_tokens` gives."""
+        return (float(scores_N.sum()) for scores_N in self.of_tokens(sentences, names, truncate))
+
+    def of_tokens(
+        self, sentences: Sequence[str], names: Sequence[str] = (), truncate: bool = False
+    ) -> Iterator[np.ndarray]:
+        """The scores of a sentence's tokens, float64 [n], one sentence after another.
+
+        They are yielded as they are computed.
+
+        Args:
+          names: names of the sentences in error messages; by default their numbers.
+          truncate: of a sentence with too many tokens, score the beginning.
+
+        Raises:
+          ValueError: a sentence without words or with too many, or an objective that cannot score,
+            or not in this way. Before any score is computed.
+        """
+        way = self.way
+        names = names or [f"sentence {number}" for number in range(1, len(sentences) + 1)]
+        for name, count in zip(names, token_counts(self.vocabulary, sentences)):
+            _check_length(name, count, self.limit, truncate)
+
+        answers = [self._answers(asked, program, sentences) for asked, program in self._programs]
+        if way == "both":
+            return map(functools.partial(by_bayes, filled=self.objective.filled_share), *answers)
+        return answers[0]
+
+    def tokens(self, text: str, scores_N: np.ndarray) -> list["Token"]:
+        """The tokens of a text with what their scores say of them."""
+        return tokens(self.vocabulary, text, **probabilities(self.way, scores_N))
+
+    def _answers(self, asked, program, sentences):
+        """What a network says of each sentence's tokens, one sentence after another."""
+        score, pad_id = functools.partial(program, self.params), self.vocabulary.pad_id
+        return itertools.chain.from_iterable(
+            _added(score, _tasks(asked, self.vocabulary, block, self.limit), len(block), pad_id)
+            for block in _blocks(sentences)
         )
-    if by is not None and by not in found:
-        raise ValueError(
-            f"a run of {type(objective).__name__} cannot score by {by}; it can by"
-            f" {', '.join(found)}"
-        )
-    return by or found[0]
 
+    @functools.cached_property
+    def _programs(self) -> list[tuple[_Asked, Callable[..., jax.Array]]]:
+        """What is asked of each network that is asked, and the compiled function for it."""
 
-def scores(
-    objective: Objective,
-    params: dict,
-    vocabulary: vocabulary_lib.Vocabulary,
-    sentences: Sequence[str],
-    limit: int,
-    names: Sequence[str] = (),
-    truncate: bool = False,
-    by: str | None = None,
-) -> Iterator[float]:
-    """The score of each sentence, one after another: the sum of what `of_tokens` gives."""
-    found = of_tokens(objective, params, vocabulary, sentences, limit, names, truncate, by)
-    return (float(scores_N.sum()) for scores_N in found)
+        def compiled(asked):
+            return jax.jit(
+                lambda params, ids_BL, places_B: _scores(
+                    asked, params, self.vocabulary, ids_BL, places_B
+                )
+            )
 
-
-def of_tokens(
-    objective: Objective,
-    params: dict,
-    vocabulary: vocabulary_lib.Vocabulary,
-    sentences: Sequence[str],
-    limit: int,
-    names: Sequence[str] = (),
-    truncate: bool = False,
-    by: str | None = None,
-) -> Iterator[np.ndarray]:
-    """The scores of a sentence's tokens, float64 [n], one sentence after another.
-
-    They are yielded as they are computed.
-
-    Args:
-      limit: the most tokens per row, [CLS] and [SEP] included.
-      names: names of the sentences in error messages; by default their numbers.
-      truncate: of a sentence with too many tokens, score the beginning.
-      by: one of `ways`; None is the first of them.
-
-    Raises:
-      ValueError: a sentence without words or with too many, or an objective that cannot score, or
-        not in this way. Before any score is computed.
-    """
-    by = way(objective, params, by)
-    names = names or [f"sentence {number}" for number in range(1, len(sentences) + 1)]
-    for name, count in zip(names, token_counts(vocabulary, sentences)):
-        _check_length(name, count, limit, truncate)
-
-    objective = _of_any_length(objective)
-    usual = _Asked(objective.token_scores, objective.masked_scores)
-    correction = _Asked(one_pass=objective.correction_scores)
-    generator = _Asked(in_turn=objective.generator_scores)
-
-    answers = functools.partial(
-        _answers, params=params, vocabulary=vocabulary, sentences=sentences, limit=limit
-    )
-    if by == "both":
-        bayes = functools.partial(by_bayes, filled=objective.filled_share)
-        return map(bayes, answers(usual), answers(generator))
-    return answers({"correction": correction, "generator": generator}.get(by, usual))
+        objective = _of_any_length(self.objective)
+        usual = _Asked(objective.token_scores, objective.masked_scores)
+        generator = _Asked(in_turn=objective.generator_scores)
+        asked = {
+            "correction": [_Asked(one_pass=objective.correction_scores)],
+            "generator": [generator],
+            "both": [usual, generator],
+        }.get(self.way, [usual])
+        return [(one, compiled(one)) for one in asked]
 
 
 def by_bayes(original_N: np.ndarray, written_N: np.ndarray, *, filled: float) -> np.ndarray:
@@ -255,18 +272,6 @@ def _check_length(name, count, limit, truncate):
 
 def _blocks(sentences):
     return (sentences[first : first + _BLOCK] for first in range(0, len(sentences), _BLOCK))
-
-
-def _answers(asked, params, vocabulary, sentences, limit):
-    """What a network says of each sentence's tokens, one sentence after another."""
-    program = jax.jit(
-        lambda params, ids_BL, places_B: _scores(asked, params, vocabulary, ids_BL, places_B)
-    )
-    score = functools.partial(program, params)
-    return itertools.chain.from_iterable(
-        _added(score, _tasks(asked, vocabulary, block, limit), len(block), vocabulary.pad_id)
-        for block in _blocks(sentences)
-    )
 
 
 def _tasks(asked, vocabulary, sentences, limit):

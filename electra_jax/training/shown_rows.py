@@ -18,7 +18,6 @@ from electra_jax.data import records as records_lib
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.report import notebook, ranking, samples, view, view_html
 from electra_jax.training import run_data, trained_run
-from electra_jax.workdir import saved_config
 
 JUDGED = 256  # rows, in the report and where nothing else is asked for
 ORDERS = {  # in which rows are shown -> the same in words
@@ -36,12 +35,7 @@ def page(workdir: str | os.PathLike, rows: int, order: str, among: int) -> noteb
         if count < 1:
             raise config_lib.ConfigError(f"{name}={count}: show at least one row")
 
-    workdir = os.fspath(workdir)
-    config = saved_config.of_run(workdir)
-    if config is None:
-        raise config_lib.ConfigError(f"{workdir} has no {saved_config.NAME}; give that of a run")
-
-    run = trained_run.open(config, workdir)
+    run = trained_run.of_workdir(workdir)
     shown, about = of(run, rows, order, among)
     html = view_html.page(shown, title(run), about)
     return notebook.Page(html, height=600)

@@ -22,6 +22,7 @@ from electra_jax.core import meshes, sharding, trees
 from electra_jax.data import background, records
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import cluster, compile_cache, processes, program
+from electra_jax.objectives import scoring
 from electra_jax.objectives.objective import Objective
 from electra_jax.step import evaluation, plans
 from electra_jax.training import run_data
@@ -49,12 +50,29 @@ class TrainedRun:
         """The objective for rows of the stage."""
         return self.plan.objectives[self.stage.sequence_length]
 
+    def scorer(self, by: str | None = None) -> scoring.Scorer:
+        """What scores sentences on one device, in a way of `scoring`; None is the usual one."""
+        return scoring.Scorer(
+            self.objective.placed(), self.params, self.vocabulary, self.longest_row, by
+        )
+
     @functools.cached_property
     def evaluator(self) -> evaluation.Evaluator:
         """What computes metrics as the run does; the rows must have been asked for."""
         unigram_V = self.records.unigram()[0] if self.drawn_by_V is None else self.drawn_by_V
         compiled = self.plan.compile_evaluate(self.stage.sequence_length, unigram_V)
         return plans.make_evaluator(self.config, self.plan, self.stage, compiled)
+
+
+def of_workdir(
+    workdir: str | os.PathLike, step: int | None = None, with_rows: bool = True
+) -> TrainedRun:
+    """`open` with the run's own settings. Raises ConfigError if there is no run."""
+    workdir = os.fspath(workdir)
+    config = saved_config.of_run(workdir)
+    if config is None:
+        raise config_lib.ConfigError(f"{workdir} has no {saved_config.NAME}; give that of a run")
+    return open(config, workdir, step, with_rows)
 
 
 def open(

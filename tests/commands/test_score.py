@@ -55,6 +55,10 @@ def made(kind):
     return objective, odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)))
 
 
+def scorer(objective, params, limit=40, by=None):
+    return scoring.Scorer(objective, params, Words(), limit, by)
+
+
 def alone(objective, params, text, see=lambda ids: ids):
     """(ids of a row, what a function of the networks gives for it)."""
     ids = np.concatenate([[odd.CLS], Words().encode([text])[0], [odd.SEP]]).astype(int)
@@ -65,7 +69,7 @@ def alone(objective, params, text, see=lambda ids: ids):
 
 def test_a_judge_adds_up_the_chances_of_being_original():
     objective, params = made(odd.replaced_token_detection.ReplacedTokenDetection)
-    found = list(scoring.scores(objective, params, Words(), TEXTS, 40))
+    found = list(scorer(objective, params).scores(TEXTS))
     for text, score in zip(TEXTS, found):
         _, batch = alone(objective, params, text)
         logits_L = np.asarray(networks.discriminate(CONFIG, params, batch))[0, 1:-1]
@@ -74,7 +78,7 @@ def test_a_judge_adds_up_the_chances_of_being_original():
 
 def test_electric_adds_up_minus_the_energies():
     objective, params = made(electric.Electric)
-    found = list(scoring.scores(objective, params, Words(), TEXTS, 40))
+    found = list(scorer(objective, params).scores(TEXTS))
     for text, score in zip(TEXTS, found):
         _, batch = alone(objective, params, text)
         energies_L = np.asarray(networks.discriminate(CONFIG, params, batch))[0, 1:-1]
@@ -83,7 +87,7 @@ def test_electric_adds_up_minus_the_energies():
 
 def test_a_masked_lm_masks_each_word_in_turn():
     objective, params = made(masked_lm.MaskedLM)
-    found = list(scoring.of_tokens(objective, params, Words(), TEXTS, 40))
+    found = list(scorer(objective, params).of_tokens(TEXTS))
     token_VE, bias_V = networks.predictor_table(CONFIG, params)
     for text, scores_N in zip(TEXTS, found):
         expected = []
@@ -102,7 +106,7 @@ def test_a_masked_lm_masks_each_word_in_turn():
 @pytest.mark.parametrize("kind", [replace_mlm.ReplaceMLM, all_tokens_mlm.AllTokensMLM])
 def test_who_predicts_from_replaced_words_is_asked_for_what_stands_there(kind):
     objective, params = made(kind)
-    found = list(scoring.scores(objective, params, Words(), TEXTS, 40))
+    found = list(scorer(objective, params).scores(TEXTS))
     token_VE, bias_V = networks.predictor_table(CONFIG, params)
     for text, score in zip(TEXTS, found):
         ids, batch = alone(objective, params, text)
@@ -121,7 +125,7 @@ def test_who_predicts_from_replaced_words_is_asked_for_what_stands_there(kind):
 def test_the_generator_masks_each_word_in_turn_at_the_temperature_of_the_run():
     objective, params = made(odd.replaced_token_detection.ReplacedTokenDetection)
     objective = dataclasses.replace(objective, temperature=0.5)
-    found = list(scoring.of_tokens(objective, params, Words(), TEXTS, 40, by="generator"))
+    found = list(scorer(objective, params, by="generator").of_tokens(TEXTS))
     token_VE, bias_V = networks.generator_table(CONFIG, params)
     for text, scores_N in zip(TEXTS, found):
         expected = []
@@ -139,7 +143,7 @@ def test_the_generator_masks_each_word_in_turn_at_the_temperature_of_the_run():
 
 def test_who_also_corrects_is_asked_for_what_stands_there():
     objective, params = made(corrective_lm.CorrectiveLM)
-    found = list(scoring.scores(objective, params, Words(), TEXTS, 40, by="correction"))
+    found = list(scorer(objective, params, by="correction").scores(TEXTS))
     token_VE, bias_V = networks.correction_table(CONFIG, params)
     for text, score in zip(TEXTS, found):
         ids, batch = alone(objective, params, text)
@@ -185,7 +189,7 @@ def test_certainty_of_either_network_gives_a_score_that_is_a_number():
 def test_both_networks_are_asked_about_the_same_tokens(kind, filled):
     objective, params = made(kind)
     parts = [
-        scoring.of_tokens(objective, params, Words(), TEXTS, 40, by=by)
+        scorer(objective, params, by=by).of_tokens(TEXTS)
         for by in ("detection", "generator", "both")
     ]
     for original_N, written_N, both_N in zip(*parts, strict=True):
@@ -215,11 +219,11 @@ def test_a_run_scores_in_the_ways_that_its_networks_have(kind, changes, expected
     objective = dataclasses.replace(odd.objective(kind, networks=CONFIG), **changes)
     params = jax.eval_shape(objective.init, jax.random.key(0))
     assert scoring.ways(objective, params) == expected
-    assert scoring.way(objective, params) == expected[0]
+    assert scorer(objective, params).way == expected[0]
     for by in set(scoring.WAYS) - set(expected):
         says = f"cannot score by {by}; it can by {', '.join(expected)}"
         with pytest.raises(ValueError, match=says):
-            scoring.way(objective, params, by)
+            scorer(objective, params, by=by).way  # noqa: B018
 
 
 def test_weights_without_their_generator_are_asked_for_detection_alone():
@@ -230,7 +234,7 @@ def test_weights_without_their_generator_are_asked_for_detection_alone():
 
 def test_a_judge_says_of_each_token_how_likely_it_was_replaced():
     objective, params = made(odd.replaced_token_detection.ReplacedTokenDetection)
-    found = list(scoring.of_tokens(objective, params, Words(), TEXTS, 40))
+    found = list(scorer(objective, params).of_tokens(TEXTS))
     for text, scores_N in zip(TEXTS, found):
         _, batch = alone(objective, params, text)
         logits_N = np.asarray(networks.discriminate(CONFIG, params, batch))[0, 1:-1]
@@ -251,9 +255,9 @@ def test_a_judge_says_of_each_token_how_likely_it_was_replaced():
 )
 def test_a_score_is_the_sum_over_what_is_said_of_the_tokens(kind, name):
     objective, params = made(kind)
-    (score,) = scoring.scores(objective, params, Words(), TEXTS[:1], 40)
-    (scores_N,) = scoring.of_tokens(objective, params, Words(), TEXTS[:1], 40)
-    said = scoring.probabilities(scoring.way(objective, params), scores_N)
+    (score,) = scorer(objective, params).scores(TEXTS[:1])
+    (scores_N,) = scorer(objective, params).of_tokens(TEXTS[:1])
+    said = scoring.probabilities(scorer(objective, params).way, scores_N)
     assert list(said) == [name] and said[name].shape == (3,)
     p_N = 1 - said[name] if name == "p_replaced" else said[name]
     assert score == pytest.approx(np.log(p_N).sum(), abs=1e-4)
@@ -266,8 +270,8 @@ def test_a_run_with_an_accelerators_kernel_scores_rows_of_any_length():
     theirs = dataclasses.replace(
         objective, networks=dataclasses.replace(CONFIG, discriminator=main)
     )
-    expected = list(scoring.scores(objective, params, Words(), TEXTS, 40))
-    assert list(scoring.scores(theirs, params, Words(), TEXTS, 40)) == expected
+    expected = list(scorer(objective, params).scores(TEXTS))
+    assert list(scorer(theirs, params).scores(TEXTS)) == expected
 
 
 def test_what_cannot_score_says_so():
@@ -277,32 +281,32 @@ def test_what_cannot_score_says_so():
         token_scores = masked_scores = correction_scores = generator_scores = None
 
     with pytest.raises(ValueError, match="a run of Silent cannot score: it has neither"):
-        scoring.scores(Silent(), {}, Words(), TEXTS, 40)
+        scorer(Silent(), {}).scores(TEXTS)
 
 
 def test_sentences_that_do_not_fit_are_named():
     objective, params = made(electric.Electric)
     with pytest.raises(ValueError, match="sentence 2 has 3 tokens, more than the 2 that fit"):
-        scoring.scores(objective, params, Words(), ["5 6", "7 8 9"], 4)
+        scorer(objective, params, limit=4).scores(["5 6", "7 8 9"])
     with pytest.raises(ValueError, match="sentence 1 has no words"):
-        scoring.scores(objective, params, Words(), [""], 4)
+        scorer(objective, params, limit=4).scores([""])
     with pytest.raises(ValueError, match="b.txt:9 has 3 tokens, more than the 2 that fit"):
-        scoring.scores(objective, params, Words(), ["5 6", "7 8 9"], 4, ["b.txt:7", "b.txt:9"])
+        scorer(objective, params, limit=4).scores(["5 6", "7 8 9"], ["b.txt:7", "b.txt:9"])
 
 
 def test_a_truncated_sentence_has_the_score_of_its_beginning():
     objective, params = made(electric.Electric)
-    cut = scoring.scores(objective, params, Words(), ["5 6 7 8", "9 10"], 5, truncate=True)
-    assert list(cut) == list(scoring.scores(objective, params, Words(), ["5 6 7", "9 10"], 5))
+    cut = scorer(objective, params, limit=5).scores(["5 6 7 8", "9 10"], truncate=True)
+    assert list(cut) == list(scorer(objective, params, limit=5).scores(["5 6 7", "9 10"]))
 
 
 @pytest.mark.parametrize("kind", [electric.Electric, masked_lm.MaskedLM])
 def test_what_is_scored_in_blocks_has_the_same_scores_in_the_same_order(kind, monkeypatch):
     objective, params = made(kind)
     texts = TEXTS * 3
-    whole = list(scoring.scores(objective, params, Words(), texts, 40))
+    whole = list(scorer(objective, params).scores(texts))
     monkeypatch.setattr(scoring, "_BLOCK", 2)
-    assert list(scoring.scores(objective, params, Words(), texts, 40)) == pytest.approx(whole)
+    assert list(scorer(objective, params).scores(texts)) == pytest.approx(whole)
 
 
 def test_weights_are_given_to_the_program_and_not_compiled_into_it(monkeypatch):
@@ -314,7 +318,7 @@ def test_weights_are_given_to_the_program_and_not_compiled_into_it(monkeypatch):
         return real(objective, params, *more)
 
     monkeypatch.setattr(scoring, "_scores", noted)
-    list(scoring.scores(objective, params, Words(), TEXTS, 40))
+    list(scorer(objective, params).scores(TEXTS))
     assert seen and all(isinstance(leaf, jax.core.Tracer) for leaf in seen)
 
 
@@ -329,7 +333,7 @@ def test_nothing_is_scored_before_it_is_asked_for(monkeypatch):
             asked.append(list(lines))
             return super().encode(lines)
 
-    found = scoring.scores(objective, params, Counting(), TEXTS, 40)
+    found = scoring.Scorer(objective, params, Counting(), 40).scores(TEXTS)
     assert asked == [TEXTS[:2], TEXTS[2:]], "their lengths"
     next(found)
     assert asked[2:] == [TEXTS[:2]]
@@ -428,6 +432,39 @@ def test_by_both_networks_each_token_has_its_probability(trained, tmp_path, caps
 
     with pytest.raises(ValueError, match="cannot score by correction; it can by detection, gen"):
         score(trained, tmp_path / "sentences.txt", by="correction")
+
+
+def test_a_notebook_scores_as_the_command_does(trained, tmp_path, capsys):
+    texts = ["a bird.", "the cat sees a letter."]
+    (tmp_path / "sentences.txt").write_text("\n".join(texts))
+    scores = electra_jax.load_scorer(trained[1], by="both")
+    for by, ask in (("both", scores), ("detection", electra_jax.load_scorer(trained[1]))):
+        score(trained, tmp_path / "sentences.txt", tokens=True, json=True, by=by)
+        rows = json.loads(capsys.readouterr().out)["rows"]
+        assert ask(texts).tolist() == [row["scores"][0] for row in rows]
+        told = json.loads(json.dumps(ask.tokens(iter(texts))))
+        assert told == [row["tokens"][0] for row in rows]
+
+    with pytest.raises(ValueError, match="texts"):
+        scores("a bird.")
+    with pytest.raises(ValueError, match="more than the 30 that fit"):
+        scores([LONG])
+    assert scores([LONG], truncate=True).shape == (1,)
+
+
+def test_a_notebook_is_told_at_once_what_cannot_be_asked(trained, tmp_path):
+    with pytest.raises(ValueError, match="cannot score by correction; it can by detection, gen"):
+        electra_jax.load_scorer(trained[1], by="correction")
+    with pytest.raises(config_lib.ConfigError, match=r"has no config.json; give that of a run"):
+        electra_jax.load_scorer(tmp_path)
+
+
+def test_a_second_question_compiles_nothing(trained):
+    scores = electra_jax.load_scorer(trained[1])
+    first = scores(["a bird."])
+    ((_, program),) = scores.scorer._programs
+    assert program._cache_size() == 1
+    assert scores(["a bird."]).tolist() == first.tolist() and program._cache_size() == 1
 
 
 def test_tokens_follow_their_sentence_in_80_columns(trained, tmp_path, capsys, monkeypatch):

@@ -129,7 +129,7 @@ def test_the_card_of_electric_scores_a_sentence_as_we_do(tmp_path, monkeypatch):
     exec(re.findall(r"```python\n(.*?)```", card, re.DOTALL)[0], read)
 
     objective = plans.make_objective(found.config, words, np.ones(words.size))
-    (ours,) = scoring.scores(objective, found.params, words, ["A sentence."], 32)
+    (ours,) = scoring.Scorer(objective, found.params, words, 32).scores(["A sentence."])
     assert float(read["score"]) == pytest.approx(ours, rel=1e-4)
 
 

@@ -14,7 +14,6 @@ from jax._src import xla_bridge  # noqa: E402
 
 import electra_jax  # noqa: E402
 from electra_jax import config as config_lib  # noqa: E402
-from electra_jax.objectives import scoring  # noqa: E402
 from electra_jax.training import (  # noqa: E402
     run_data,
     shown_rows,
@@ -34,9 +33,7 @@ run = trained_run.open(config, workdir)
 found["devices"] = sorted({len(leaf.devices()) for leaf in jax.tree.leaves(run.params)})
 shown, _ = shown_rows.of(run, 2, "best", 8)
 found["shown"] = len(shown)
-limit = run.longest_row
-scores = scoring.scores(run.objective.placed(), run.params, run.vocabulary, ["a"], limit)
-found["scores"] = len(list(scores))
+found["scores"] = len(list(run.scorer().scores(["a"])))
 
 evaluated = trained_run.open(config, workdir, evaluates=True)
 found["evaluated_on"] = sorted({len(x.devices()) for x in jax.tree.leaves(evaluated.params)})
