@@ -194,6 +194,15 @@ def correction_table(config: NetworksConfig, params: dict) -> tuple[jax.Array, j
     return main_embeddings(config, params)["token"], params["discriminator"]["correction"]["bias"]
 
 
+def correction_logits(config: NetworksConfig, params: dict, vectors_BNE: jax.Array) -> jax.Array:
+    """Returns the scores of all tokens for `correction_vectors`, float32 [B, N, V].
+
+    Training does not use it, because this array may be large.
+    """
+    table = correction_table(config, params)
+    return generator.logits(vectors_BNE, *table, config.vocab_size)
+
+
 def hidden(
     config: NetworksConfig,
     params: dict,

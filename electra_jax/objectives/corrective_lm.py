@@ -27,15 +27,22 @@ from electra_jax.objectives import all_tokens_mlm, masking, measuring
 from electra_jax.objectives import replaced_token_detection as rtd
 from electra_jax.objectives.objective import ArrayOrNone, Corrupted
 
+LIKELIEST = 4  # other tokens than the original that are shown of a slot
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Corrected(rtd.Detected):
-    """A batch on its way through both networks, with what the correction says at its slots."""
+    """A batch on its way through both networks, with what the correction says at its slots.
+
+    As `intermediates` returns it, `offered_BNO` are the original and the likeliest other tokens.
+    """
 
     copy_BN: ArrayOrNone = None  # logit of c: above 0 the token that stands there is kept
     correction_losses_BN: ArrayOrNone = None  # float32, -log of the softmax at the originals
     correction_hits_BN: ArrayOrNone = None  # bool: the original scored highest
+    correction_vectors_BNE: ArrayOrNone = None  # what the head scores the vocabulary with
+    chances_BNO: ArrayOrNone = None  # p of `offered_BNO`, by the mixture
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +90,33 @@ class CorrectiveLM(rtd.ReplacedTokenDetection):
             copy_BN=lax.stop_gradient(-masking.at(logits_BL, corrupted.chosen)),
             correction_losses_BN=losses_BN,
             correction_hits_BN=hits_BN,
+            correction_vectors_BNE=vectors_BNE,
         )
+
+    def intermediates(
+        self, params: dict, batch: batch_lib.Batch, keys: streams.Keys, knobs: dict
+    ) -> Corrected:
+        """The batch on its way through both networks, with the likeliest tokens of each slot."""
+        corrected = super().intermediates(params, batch, keys, knobs)
+        assert isinstance(corrected, Corrected)
+        chosen = corrected.chosen
+
+        logits_BNV = networks.correction_logits(
+            self.networks, params, corrected.correction_vectors_BNE
+        )
+        ids_V, copied_BN1 = (
+            jnp.arange(logits_BNV.shape[-1]),
+            jax.nn.sigmoid(corrected.copy_BN)[..., None],
+        )
+        seen_BNV = masking.at(corrected.corrupted_BL, chosen)[..., None] == ids_V
+        chances_BNV = copied_BN1 * seen_BNV + (1 - copied_BN1) * jax.nn.softmax(logits_BNV)
+
+        originals_BN1 = masking.at(batch.ids_BL, chosen)[..., None]
+        others_BNV = jnp.where(ids_V == originals_BN1, -1, chances_BNV)
+        others_BNO = lax.top_k(others_BNV, LIKELIEST)[1]
+        offered_BNO = jnp.concatenate([originals_BN1, others_BNO], axis=-1)
+        chances_BNO = jnp.take_along_axis(chances_BNV, offered_BNO, axis=-1)
+        return dataclasses.replace(corrected, offered_BNO=offered_BNO, chances_BNO=chances_BNO)
 
     def correction_scores(self, params: dict, batch: batch_lib.Batch) -> jax.Array:
         """log p of every token, by the softmax alone, of a text that was not corrupted: [B, L]."""

@@ -50,7 +50,10 @@ def compile_intermediates(objective: Objective, pad_id: int) -> Callable[..., di
             made["believed"] = jax.nn.sigmoid(played.disc_logits_BL)
         if getattr(played, "selection_scores_BNO", None) is not None:
             made["offered"] = played.offered_BNO
-            made["selected"] = jax.nn.softmax(played.selection_scores_BNO)
+            made[view.SELECTION] = jax.nn.softmax(played.selection_scores_BNO)
+        if getattr(played, "chances_BNO", None) is not None:
+            made["offered"] = played.offered_BNO
+            made[view.CORRECTION] = played.chances_BNO
         return made
 
     return jax.jit(intermediates)
@@ -96,6 +99,7 @@ def examples(
 def _example(vocabulary, ids_L, played) -> view.Example:
     """One row, without its padding. `played` holds the arrays of this row."""
     real = [place for place, id_ in enumerate(ids_L) if id_ != vocabulary.pad_id]
+    finder = next((name for name in view.FINDERS if name in played), "")
 
     # Slots are a padded list of positions; only those that are used count.
     chosen, masked, sampled, offered = set(), set(), {}, {}
@@ -104,8 +108,8 @@ def _example(vocabulary, ids_L, played) -> view.Example:
             chosen.add(slot)
             if "sampled" in played:
                 sampled[slot] = int(played["sampled"][n])
-            if "offered" in played:
-                offered[slot] = _offers(vocabulary, played["offered"][n], played["selected"][n])
+            if finder:
+                offered[slot] = _offers(vocabulary, played["offered"][n], played[finder][n])
         if played["masked"][n]:
             masked.add(slot)
 
@@ -130,7 +134,8 @@ def _example(vocabulary, ids_L, played) -> view.Example:
         special=[int(ids_L[i]) in vocabulary.special_ids for i in real],
         sampled_starts_word=[starts(sampled.get(i, ids_L[i])) for i in real],
         shown=[shown(i) for i in real],
-        offered=[offered.get(i) for i in real] if "offered" in played else (),
+        offered=[offered.get(i) for i in real] if finder else (),
+        finder=finder,
     )
 
 

@@ -21,13 +21,17 @@ LUCKY = "lucky guess"  # masked, and the generator wrote the original token
 PLAIN = "plain"  # all others: original, and judged original
 OUTCOMES = (CAUGHT, MISSED, UNJUDGED, FALSE_ALARM, LUCKY, PLAIN)
 
+# The heads of a discriminator that find the original at a slot, and what they do with it.
+SELECTION, CORRECTION = "selection", "correction"
+FINDERS = {SELECTION: "selected", CORRECTION: "written"}
+
 THRESHOLD = 0.5  # where the discriminator finds both answers equally likely
 _MAY_BE_EMPTY = ("special", "sampled_starts_word", "shown", "offered")  # fields of Example
 
 
 @dataclasses.dataclass(frozen=True)
 class Offer:
-    """A token that is offered at a slot, among which the original is to be found."""
+    """A token that may be the original at a slot."""
 
     piece: str
     starts_word: bool
@@ -55,8 +59,9 @@ class Example:
         original piece does.
       shown: where a kept position was shown as another token than the original one: its piece, and
         whether that begins a word; None elsewhere. If empty, there is no such position.
-      offered: the tokens that are offered at a slot, the original first; None elsewhere. If empty,
-        the objective has no selection.
+      offered: the original at a slot and others, those that it is selected among, or the likeliest
+        of the correction; None elsewhere. If empty, the discriminator does not find originals.
+      finder: which of `FINDERS` says how likely they are.
       threshold: the least probability at which a token is judged replaced.
     """
 
@@ -71,11 +76,12 @@ class Example:
     sampled_starts_word: Sequence[bool] = ()
     shown: Sequence[tuple[str, bool] | None] = ()
     offered: Sequence[Sequence[Offer] | None] = ()
+    finder: str = ""
     threshold: float = THRESHOLD
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
-            if field.name == "threshold":
+            if field.name in ("finder", "threshold"):
                 continue
             length = len(getattr(self, field.name))
             empty = field.name in _MAY_BE_EMPTY and length == 0
@@ -102,8 +108,8 @@ class Example:
         return any(p is not None for p in self.p_replaced)
 
     @property
-    def selects(self) -> bool:
-        """Whether a discriminator was to find the original among several tokens."""
+    def finds(self) -> bool:
+        """Whether a discriminator was to find any original."""
         return any(offered is not None for offered in self.offered)
 
     def chosen(self, i: int) -> bool:
@@ -121,7 +127,7 @@ class Example:
             return FALSE_ALARM
         return LUCKY if self.masked[i] and self.sampled[i] is not None else PLAIN
 
-    def selected(self, i: int) -> tuple[Offer, bool] | None:
+    def found(self, i: int) -> tuple[Offer, bool] | None:
         """(What the discriminator takes for the original at a slot, whether it is); None elsewhere.
 
         As in `selection_accuracy`, the original is not found if another token is as likely.
@@ -142,7 +148,8 @@ class Example:
 def sentence(example: Example) -> str:
     """The outcomes in words: `7 replaced: 5 caught, 2 missed; 1 false alarm; 2 lucky guesses`.
 
-    With selection, `; the original selected at 6 of 9 slots` follows. Without a generator it is
+    With selection, `; the original selected at 6 of 9 slots` follows, with correction `written`
+    instead of `selected`. Without a generator it is
     `9 of 64 tokens chosen: 7 shown as [MASK], 1 as another token, 1 as it is`.
     """
     whole = len(example.pieces)
@@ -160,9 +167,10 @@ def sentence(example: Example) -> str:
         parts[0] += f": {counts[CAUGHT]} caught, {counts[MISSED]} missed"
         parts.append(f"{alarms} false alarm{'s' * (alarms != 1)}")
     parts.append(f"{counts[LUCKY]} lucky guess{'es' * (counts[LUCKY] != 1)}")
-    if example.selects:
-        found = [selected[1] for i in range(whole) if (selected := example.selected(i))]
-        parts.append(f"the original selected at {sum(found)} of {len(found)} slots")
+    if example.finds:
+        right = [found[1] for i in range(whole) if (found := example.found(i))]
+        how = FINDERS[example.finder]
+        parts.append(f"the original {how} at {sum(right)} of {len(right)} slots")
     return "; ".join(parts)
 
 

@@ -33,7 +33,7 @@ def html_key(examples: Sequence[view.Example]) -> str:
         "key.html.j2",
         generated=any(example.generated for example in examples),
         judged=any(example.judged for example in examples),
-        selects=any(example.selects for example in examples),
+        finders={example.finder for example in examples if example.finds},
     )
 
 
@@ -107,7 +107,7 @@ def _token(example: view.Example, i: int, text: str, space: bool, special: bool)
     if example.offered and (offered := example.offered[i]) is not None:
         likeliest = sorted(offered, key=lambda offer: -offer.p)
         beliefs = [f"{view.offer_text(offer)} {100 * offer.p:.0f}%" for offer in likeliest]
-        facts.append(f"selection: {', '.join(beliefs)}")
+        facts.append(f"{example.finder}: {', '.join(beliefs)}")
 
     hidden = not example.generated and input_text != original
     classes = ["w", *(["chosen"] if example.chosen(i) else [])]

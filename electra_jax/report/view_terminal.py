@@ -8,8 +8,8 @@
     selection                 ✗ate 61%     ✓44%
 
 Lines are those of networks that the objective has: without a discriminator the fourth has marks
-alone, and a masked language model has the first two. The last is there if the discriminator was to
-find the original among several tokens; another one that it took is named, with its belief in it.
+alone, and a masked language model has the first two. The last is there if the discriminator finds
+originals, here among several tokens; another token that it took is named, with its belief in it.
 
     tokens         the  chef  ate   the  me al
     discriminator  1%   3%    !87%  2%   4% 12%
@@ -68,13 +68,14 @@ def terminal_key(examples: Sequence[view.Example], colour: bool = True) -> str:
     marks = [_painted(_MARKS[outcome], outcome, colour) + f" {text}" for outcome, text in meanings]
     beliefs = ["%: belief that it was replaced"] if meanings[0][0] == view.CAUGHT else []
     line = "   ".join([*marks, *beliefs])
-    if not any(example.selects for example in examples):
+    finders = {example.finder for example in examples if example.finds}
+    if not finders:
         return line
 
-    found, taken = (_painted(_MARKS[look], look, colour) for look in (view.CAUGHT, view.MISSED))
+    right, wrong = (_painted(_MARKS[look], look, colour) for look in (view.CAUGHT, view.MISSED))
     return (
-        f"{line}\nselection: {found} the original   {taken} another token, which is named   "
-        "%: belief that it stood there"
+        f"{line}\n{', '.join(sorted(finders))}: {right} the original   {wrong} another token, which"
+        " is named   %: belief that it stood there"
     )
 
 
@@ -167,7 +168,7 @@ def _lines(example: view.Example) -> tuple[str, ...]:
     """The names of the lines in a terminal: those of networks that the objective has."""
     names = ["original", "masked", *(["generator"] if example.generated else [])]
     if example.judged:
-        return *names, "discriminator", *(["selection"] if example.selects else [])
+        return *names, "discriminator", *([example.finder] if example.finds else [])
     return *names, *(["outcome"] if example.generated else [])
 
 
@@ -176,7 +177,7 @@ def _cells(example: view.Example, word: list[int], room: int) -> tuple:
 
     A single piece that is too wide for a line is shortened.
     """
-    original, masked, written, outcomes, selections = [], [], [], [], []
+    original, masked, written, outcomes, finds = [], [], [], [], []
     for i in word:
         outcome = example.outcome(i)
         original.append((_fitted(view.original_text(example, i), room), None))
@@ -194,12 +195,12 @@ def _cells(example: view.Example, word: list[int], room: int) -> tuple:
             outcomes.append(
                 (_mark(example, i, outcome), None if outcome == view.PLAIN else outcome)
             )
-        if selected := example.selected(i):
-            selections += [(" ", None), _selection(*selected, room)]
+        if found := example.found(i):
+            finds += [(" ", None), _found(*found, room)]
 
     cells = {"original": original, "masked": masked, "generator": written}
     cells |= dict.fromkeys(("discriminator", "outcome"), outcomes[1:])
-    cells["selection"] = selections[1:]
+    cells[example.finder] = finds[1:]
     return tuple(cells[name] for name in _lines(example))
 
 
@@ -238,8 +239,8 @@ def _mark(example: view.Example, i: int, outcome: str) -> str:
     return _MARKS[outcome] + ("" if p is None else f"{100 * p:.0f}%")
 
 
-def _selection(offer: view.Offer, right: bool, room: int) -> tuple[str, str]:
-    """(text, outcome) of what was selected at a slot: `✓44%`, or the other token, `✗ate 61%`."""
+def _found(offer: view.Offer, right: bool, room: int) -> tuple[str, str]:
+    """(text, outcome) of what is taken for the original: `✓44%`, or another token, `✗ate 61%`."""
     look = view.CAUGHT if right else view.MISSED
     belief = f"{100 * offer.p:.0f}%"
     if right:

@@ -93,6 +93,26 @@ def test_the_loss_is_that_of_keeping_or_predicting(head):
     assert np.asarray(measured["mlm_accuracy"]) == pytest.approx([hits, used])
 
 
+def test_what_is_shown_of_a_slot_are_the_likeliest_tokens_of_the_mixture():
+    objective, params, batch, _ = seen()
+    keys, knobs = streams.keys(KEY, 0, batch.row_B, dropout=False), objective.knobs(0)
+    found = objective.intermediates(params, batch, keys, knobs)
+    corrupted = dataclasses.replace(batch, ids_BL=found.corrupted_BL)
+    hidden_BLD, logits_BL = networks.discriminator_outputs(objective.networks, params, corrupted)
+    for row, slot in zip(*np.nonzero(np.asarray(found.chosen.used_BN))):
+        place = found.chosen.slots_BN[row, slot]
+        original, sees = int(batch.ids_BL[row, place]), int(found.corrupted_BL[row, place])
+        keeps = 1 / (1 + np.exp(float(logits_BL[row, place])))
+        ids_V = np.arange(odd.NETWORKS.vocab_size)
+        softmax_V = chance(params, np.asarray(hidden_BLD[row, place]), ids_V)
+        p_V = keeps * (ids_V == sees) + (1 - keeps) * softmax_V
+
+        others = [id_ for id_ in np.argsort(-p_V) if id_ != original]
+        offered = [original, *others[: corrective_lm.LIKELIEST]]
+        assert found.offered_BNO[row, slot].tolist() == offered
+        np.testing.assert_allclose(found.chances_BNO[row, slot], p_V[offered], rtol=1e-4)
+
+
 def test_it_is_a_term_of_its_own_over_the_slots():
     objective, params, batch, _ = seen()
     keys, knobs = streams.keys(KEY, 0, batch.row_B, dropout=True), objective.knobs(0)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from electra_jax.objectives import (
+    corrective_lm,
     masked_lm,
     multi_word_selection,
     replace_mlm,
@@ -98,10 +99,23 @@ def test_the_offered_tokens_are_shown_at_the_slots_the_original_first():
 
     likelier = [max(one.offered[i][1:], key=lambda offer: offer.p) for one, i in slots]
     right = [one.offered[i][0].p > other.p for (one, i), other in zip(slots, likelier)]
-    assert [one.selected(i)[1] for one, i in slots] == right
+    assert [one.found(i)[1] for one, i in slots] == right
     assert {True, False} == set(right)
 
 
-def test_nothing_is_offered_without_selection():
+def test_the_likeliest_tokens_of_a_correction_are_shown_beside_the_original():
+    found = rows(corrective_lm.CorrectiveLM)
+    slots = [(one, i) for one in found for i in range(len(one.pieces)) if one.offered[i]]
+    assert len(slots) == sum(one.chosen(i) for one in found for i in range(len(one.pieces))) > 9
+    for one, i in slots:
+        first, *others = one.offered[i]
+        assert one.finder == "correction" and first.piece == one.pieces[i]
+        assert len({offer.piece for offer in one.offered[i]}) == 5
+        assert others == sorted(others, key=lambda offer: -offer.p)
+        assert sum(offer.p for offer in one.offered[i]) < 1
+    assert {one.found(i)[1] for one, i in slots} == {True, False}
+
+
+def test_nothing_is_offered_where_no_original_is_to_be_found():
     found = rows(replaced_token_detection.ReplacedTokenDetection)
-    assert not any(one.selects for one in found)
+    assert not any(one.finds for one in found)

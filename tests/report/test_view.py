@@ -64,6 +64,7 @@ SELECTED = dataclasses.replace(
         *[_offers("meal 0.98", "dish 0.01", "fish 0.01"), _offers("now 0.4", "here 0.4", "so 0.2")],
         _,
     ],
+    finder="selection",
 )
 
 
@@ -84,6 +85,25 @@ def test_what_was_selected_among_the_offered_tokens_is_a_line_of_its_own():
     assert "\nselection: man 70%, chef 20%, dog 10%" in view_html.to_html(SELECTED)
     assert "among which tokens" in view_html.html_key([SELECTED])
     assert "among which tokens" not in view_html.html_key([EXAMPLE])
+
+
+def test_what_a_discriminator_writes_in_place_of_tokens_is_a_line_of_its_own():
+    corrected = dataclasses.replace(SELECTED, finder="correction")
+    assert view_terminal.to_terminal(corrected, width=80, colour=False) == (
+        "original       [CLS]  the  chef      cooked   the   meal    now        [SEP]\n"
+        "masked         [CLS]  the  [MASK]    c[MASK]  the   [MASK]  now        [SEP]\n"
+        "generator      [CLS]  the  man       called   the   meal    now        [SEP]\n"
+        "discriminator              ✓87%      ✗12%     !64%  =31%    ·2%\n"
+        "correction                 ✗man 70%  ✓50%           ✓98%    ✗here 40%\n"
+        "\n"
+        "2 of 9 tokens replaced: 1 caught, 1 missed; 1 false alarm; 1 lucky guess;"
+        " the original written at 2 of 4 slots\n"
+    )
+    key = view_terminal.terminal_key([corrected], colour=False)
+    assert "\ncorrection: ✓ the original" in key
+    assert "\ncorrection: man 70%, chef 20%, dog 10%" in view_html.to_html(corrected)
+    assert "the likeliest other" in view_html.html_key([corrected])
+    assert "among which tokens" not in view_html.html_key([corrected])
 
 
 def test_lines_wrap_between_words_and_never_exceed_the_width():
