@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import frozen_encoder
 from electra_jax.model import networks
+from electra_jax.objectives import electric, masked_lm, replaced_token_detection
 from support import odd
 
 
@@ -43,6 +44,44 @@ def test_what_is_asked_are_the_hidden_states_below_the_discriminator(sharing):
     found_BLD = frozen_encoder._encode(shapes, odd.PAD, params, batch.ids_BL, marks_BL)
     expected_BLD, _ = networks.discriminator_outputs(shapes, params, batch)
     np.testing.assert_allclose(found_BLD, expected_BLD, atol=1e-6)
+
+
+class Lengths:
+    """A vocabulary whose words are told by their length."""
+
+    pad_id, cls_id, sep_id = odd.PAD, odd.CLS, odd.SEP
+
+    def encode(self, lines):
+        return [np.array([odd.MASK + len(word) for word in line.split()]) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("kind", "in_turn"),
+    [
+        (masked_lm.MaskedLM, None),
+        (replaced_token_detection.ReplacedTokenDetection, "both"),
+        (electric.Electric, "never"),
+    ],
+)
+def test_pairs_are_asked_word_by_word_of_a_masked_model_and_of_two_networks(
+    kind, in_turn, monkeypatch
+):
+    few = {"lengths": [("a" * long + " town", "a" * (long + 1) + " town") for long in range(1, 20)]}
+    monkeypatch.setattr(frozen_encoder, "pairs", lambda: few)
+    objective = odd.objective(kind)
+    params = odd.random_like(jax.eval_shape(objective.init, jax.random.key(0)))
+    config = types.SimpleNamespace(data=types.SimpleNamespace(sequence_length=12))
+    trained = types.SimpleNamespace(vocabulary=Lengths())
+    run = types.SimpleNamespace(config=config, objective=objective, trained=trained)
+
+    found = frozen_encoder.measure(run, params, None)
+    if in_turn == "never":
+        assert "pair_accuracy_in_turn" not in found
+        return
+    expected = frozen_encoder.pair_accuracies(run, params, by=in_turn)["pair_accuracy"]
+    assert found["pair_accuracy_in_turn"] == expected
+    if in_turn == "both":
+        assert found["pair_accuracy"] != expected, "or this test could not tell them apart"
 
 
 class Letters:
