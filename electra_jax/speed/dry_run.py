@@ -24,7 +24,7 @@ from electra_jax.report import style
 from electra_jax.speed import disk, memory, synthetic
 from electra_jax.step import plans
 from electra_jax.training import budget, run_data
-from electra_jax.weights import starting_weights, warm_start
+from electra_jax.weights import starting_checks
 from electra_jax.workdir import metadata, prepared_data
 
 # The share of the device's FLOP/s that the time is computed with, for networks of this width or
@@ -164,10 +164,7 @@ def _check(config, data):
     Sources come last: if they cannot be reached, all else has been checked.
     """
     if not metadata.steps(metadata.directory(data.workdir)):
-        starting_weights.check_paths(config.init)
-        starting_weights.check_parts(config)
-        warm_start.check_shapes(config)
-        starting_weights.check_vocabularies(config)
+        starting_checks.check(config)
 
     record = prepared_data.read(data.workdir)
     is_there = (

@@ -21,7 +21,7 @@ from electra_jax.data import planning
 from electra_jax.host import buckets, error_causes, lock, processes, safe_files, staging
 from electra_jax.report import writers
 from electra_jax.training import errors
-from electra_jax.weights import starting_weights, warm_start
+from electra_jax.weights import starting_checks
 from electra_jax.workdir import metadata, prepared_data, saved_config, starts
 
 
@@ -169,10 +169,7 @@ def check_starting_weights(config: config_lib.Config, workdir: str) -> None:
 
     def look():
         staging.check(config.data.vocab, "data.vocab", config_lib.ConfigError)
-        starting_weights.check_paths(config.init)
-        starting_weights.check_parts(config)
-        warm_start.check_shapes(config)
-        starting_weights.check_vocabularies(config)
+        starting_checks.check(config)
 
     processes.agree(look, ValueError, OSError, metadata.CheckpointError)
 

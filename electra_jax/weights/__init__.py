@@ -18,7 +18,8 @@ one class, `trained_weights.Weights`, and from there into a run, an encoder to u
                                  card_facts              what the model card says
                                  publishing              uploads to the Hugging Face Hub
     convert from others          importing             a workdir that begins with the weights
-    begin a run with weights     starting_weights      opens and checks what `init.from` names
+    begin a run with weights     starting_checks       refuses, before text is prepared
+                                 starting_weights      opens what `init.from` names
                                  warm_start            lays it over the fresh state
     resize tables                resizing              another vocabulary, more or fewer positions
 """

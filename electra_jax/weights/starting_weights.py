@@ -9,12 +9,12 @@
 From each come the arrays by path, how its tokens grow if the vocabulary is another one, and Adam's
 moments with init.optimizer='restored'. Everything that can be refused without looking at single
 parameters is refused here; `warm_start` then puts the arrays into the run's first state.
+`starting_checks` refuses earlier what can be known before text is prepared.
 """
 
-import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -23,7 +23,6 @@ from jax.sharding import Mesh
 
 from electra_jax import config as config_lib
 from electra_jax.core import sharding, trees
-from electra_jax.data import planning
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import processes, staging
 from electra_jax.objectives.objective import Phase
@@ -32,14 +31,11 @@ from electra_jax.weights import (
     checkpoint,
     hub,
     reading,
-    reading_foreign,
     reading_workdir,
     resizing,
     trained_weights,
 )
-from electra_jax.workdir import metadata, prepared_data, saved_config
-
-_NO_AVERAGES = "init.weights='ema', but {} holds no averages; use 'auto' or 'raw'"
+from electra_jax.workdir import metadata
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,17 +85,17 @@ def open(setting: str, run: FreshRun) -> StartingWeights:
             return None
         if reading.is_foreign(path):
             return reading.open(path)
-        if not _is_folder(path):
-            raise _nothing_there(setting, path)
+        if not is_folder(path):
+            raise nothing_there(setting, path)
         return path
 
     kinds = (config_lib.ConfigError, metadata.CheckpointError, ValueError, OSError)
     found = processes.agree(looked_up, *kinds)
 
     if isinstance(found, trained_weights.Weights):
-        _check_init_vocabulary(named, init, found.vocabulary.sha256, vocabulary, found.vocabulary)
+        check_init_vocabulary(named, init, found.vocabulary.sha256, vocabulary, found.vocabulary)
         if init.weights == "ema":
-            raise config_lib.ConfigError(_NO_AVERAGES.format(path))
+            raise no_averages(path)
         tokens = _grown_tokens(named, found.vocabulary, vocabulary)
         moments = google_moments(named, found, run) if wants else None
         params, shared = trees.flat(found.params), found.networks.shared_layers
@@ -122,160 +118,12 @@ def open(setting: str, run: FreshRun) -> StartingWeights:
     return newest[0]
 
 
-def check_paths(init: config_lib.Init) -> None:
-    """Raises ConfigError or CheckpointError if there are no weights at the paths of `init`.
-
-    No weights are read. Of Hugging Face's folders the files that hold them must be there.
-    """
-    for setting, path in (
-        ("init.from", init.from_),
-        ("init.generator_from", init.generator_from),
-    ):
-        path = staging.copied(path, setting, config_lib.ConfigError)
-        steps = metadata.steps(metadata.directory(path)) if path else ()
-        if not path or steps:
-            continue
-        if reading.is_foreign(path):
-            reading_foreign.check_tensors(hub.folder(path) if hub.is_address(path) else path)
-            continue
-        if not _is_folder(path):
-            raise _nothing_there(setting, path)
-        _refuse_tuned(setting, path)
-        if why := reading_foreign.why_no_network(path):
-            raise config_lib.ConfigError(f"{setting}: {why}")
-        if os.path.exists(os.path.join(path, saved_config.NAME)):
-            raise config_lib.ConfigError(
-                f"{setting}={path!r} is a workdir without a checkpoint; train it first, or name"
-                " another"
-            )
-        metadata.read(path)
-
-
-def _refuse_tuned(setting, path):
-    """Raises ConfigError if a path is that of a task that fine-tuning has left, or its weights."""
-    weights = os.path.join(path, "weights")
-    newest = [os.path.join(weights, str(number)) for number in metadata.steps(weights)[-1:]]
-    for folder in (path, *newest):
-        with contextlib.suppress(metadata.CheckpointError):
-            if task := metadata.read(folder).get("task"):
-                raise config_lib.ConfigError(
-                    f"{setting}={path!r} holds weights that were fine-tuned for {task}, and a run"
-                    " begins with those of pre-training; name the workdir or export that the task"
-                    " was tuned from"
-                )
-
-
-def newest_metadata(path: str) -> Iterator[Mapping]:
-    """Yields the metadata of a workdir's checkpoints, newest first, or those of one checkpoint."""
-    folder = metadata.directory(path)
-    if not metadata.steps(folder):
-        yield metadata.read(path)
-    for _, about in metadata.readable(folder):
-        yield about
-
-
-def check_parts(config: config_lib.Config) -> None:
-    """Raises ConfigError if the weights lack the averages or the moments that `init` asks for.
-
-    `open` refuses that too, but only when text has been prepared. The moments of Google's files are
-    left to it.
-    """
-    init = config.init
-    for setting, path in (("init.from", init.from_), ("init.generator_from", init.generator_from)):
-        path = staging.copied(path, setting, config_lib.ConfigError) if path else ""
-        if not path:
-            continue
-        if reading.is_foreign(path):
-            if init.weights == "ema":
-                raise config_lib.ConfigError(_NO_AVERAGES.format(path))
-            continue
-        for about in newest_metadata(path):
-            if init.weights == "ema" and not _holds(about, "ema"):
-                raise config_lib.ConfigError(_NO_AVERAGES.format(path))
-            if init.optimizer == "restored" and setting == "init.from":
-                named, trained = f"{setting}={path!r}", config_lib.parse_saved(about["config"])
-                if not _holds(about, "optimizer"):
-                    raise no_moments(named)
-                _check_name(named, config.optimizer.name, trained.optimizer.name)
-            break
-
-
-def _holds(about, part):
+def holds(about: Mapping, part: str) -> bool:
     """Whether a checkpoint with these metadata has this part: `ema`, `optimizer`."""
     return any(name.startswith(f"{part}/") for name in about["digest"])
 
 
-def check_vocabularies(config: config_lib.Config) -> None:
-    """Raises ConfigError if the run's vocabulary is known not to be that of the weights.
-
-    `open` refuses it too, but only when text has been prepared. Known ahead are a vocabulary that
-    `data.vocab` names as a file, and the kind and the size of one that is trained.
-    """
-    init, section = config.init, config.data
-    if init.new_tokens != "refuse":
-        return
-
-    for setting, path in (("init.from", init.from_), ("init.generator_from", init.generator_from)):
-        found = _vocabulary_ahead(setting, path) if path else None
-        if found is None:
-            continue
-        sha256, theirs = found
-        named = f"{setting}={path!r}"
-        if section.added_pieces:
-            raise config_lib.ConfigError(
-                f"{named} has a vocabulary of its own, to which"
-                f" data.added_pieces={section.added_pieces} adds; let the new pieces begin as the"
-                " mean of those that spell them: init.new_tokens='mean'"
-            )
-        if not section.vocab.startswith("train:"):
-            vocabulary = planning.load_vocabulary(planning.DataSettings.of(section, config.seed))
-            _check_init_vocabulary(named, init, sha256, vocabulary, theirs)
-        elif theirs is None and (where := _of_other_text(path, section)):
-            raise config_lib.ConfigError(
-                f"{named} has a vocabulary of its own, and data.vocab={section.vocab!r} would train"
-                f" another on other text; give data.vocab={where!r}, or take its tokens along into"
-                " the new one: init.new_tokens='mean'"
-            )
-        elif theirs is not None and not _may_be_trained(section.vocab, theirs):
-            raise config_lib.ConfigError(
-                f"{named} has a vocabulary of its own, of {theirs.size:,} pieces, and"
-                f" data.vocab={section.vocab!r} would train another; give data.vocab its file"
-                f" ({vocabulary_lib.FILES[theirs.kind]}), or take its tokens along into the new"
-                " one: init.new_tokens='mean'"
-            )
-
-
-def _of_other_text(path, section):
-    """The vocabulary in a workdir whose run was trained on another source than this one, or ''."""
-    workdir = staging.copied(path, "init.from", config_lib.ConfigError)
-    about = next(newest_metadata(workdir))
-    if config_lib.parse_saved(about["config"]).data.source == section.source:
-        return ""  # the same text may give the same vocabulary
-    return os.path.join(path, prepared_data.VOCABULARY)
-
-
-def _may_be_trained(vocab, theirs):
-    """Whether training could give this vocabulary, as for weights of a run on the same text."""
-    kind, size = planning.trained_kind(vocab)
-    return theirs.kind == kind and theirs.size <= size
-
-
-def _vocabulary_ahead(setting, path):
-    """(hash, the vocabulary if it can be read) of weights that are not read; None if not known."""
-    path = staging.copied(path, setting, config_lib.ConfigError)
-    if metadata.steps(metadata.directory(path)):
-        return next(
-            (
-                (about["vocabulary"], None)
-                for _, about in metadata.readable(metadata.directory(path))
-            ),
-            None,
-        )
-    theirs = reading.vocabulary_of_hugging_face(path)
-    return None if theirs is None else (theirs.sha256, theirs)
-
-
-def _is_folder(path):
+def is_folder(path: str) -> bool:
     """Whether there may be a checkpoint: a folder of this machine, or one of a bucket."""
     return os.path.isdir(path) or bool(staging.address(path))
 
@@ -334,6 +182,13 @@ def parameter_of(path: str, leaves: Mapping[str, Any]) -> str | None:
     return next((end for end in ends if end in leaves), None)
 
 
+def no_averages(path: str) -> config_lib.ConfigError:
+    """Returns the error for weights without averages where averages were asked for."""
+    return config_lib.ConfigError(
+        f"init.weights='ema', but {path} holds no averages; use 'auto' or 'raw'"
+    )
+
+
 def no_moments(named: str) -> config_lib.ConfigError:
     """Returns the error for weights without moments where moments were asked for."""
     return config_lib.ConfigError(
@@ -346,7 +201,7 @@ def _of_checkpoint(named, folder, wants, run) -> StartingWeights:
     about = processes.agree(lambda: metadata.read(folder), metadata.CheckpointError)
     trained = config_lib.parse_saved(about["config"])
     init, vocabulary = run.init, run.vocabulary
-    _check_init_vocabulary(named, init, about["vocabulary"], vocabulary)
+    check_init_vocabulary(named, init, about["vocabulary"], vocabulary)
 
     old = vocabulary
     if about["vocabulary"] != vocabulary.sha256:
@@ -356,15 +211,15 @@ def _of_checkpoint(named, folder, wants, run) -> StartingWeights:
         )
 
     tokens = _grown_tokens(named, old, vocabulary)
-    averaged = _holds(about, "ema")
+    averaged = holds(about, "ema")
     if init.weights == "ema" and not averaged:
-        raise config_lib.ConfigError(_NO_AVERAGES.format(folder))
+        raise no_averages(folder)
 
     part = "ema" if averaged and init.weights != "raw" else "params"
     shapes = {part: reading_workdir.stored_shapes(trained, old, about["digest"], part)}
 
     moments = None
-    if wants and _holds(about, "optimizer"):
+    if wants and holds(about, "optimizer"):
         plan = plans.make_plan(trained_weights.portable(trained), old)
         theirs = [(phase.name, phase.trains) for phase in plan.objective.phases]
         _check_optimizer(named, run, trained.optimizer.name, theirs)
@@ -404,8 +259,22 @@ def _grown_tokens(named, old, vocabulary):
     return tokens
 
 
-def _check_init_vocabulary(named, init, sha256, vocabulary, theirs=None):
-    """Raises ConfigError if the vocabulary is another one; `theirs` if that can be read."""
+def check_init_vocabulary(
+    named: str,
+    init: config_lib.Init,
+    sha256: str,
+    vocabulary: vocabulary_lib.Vocabulary,
+    theirs: vocabulary_lib.Vocabulary | None = None,
+) -> None:
+    """Raises ConfigError if the run's vocabulary is another one and `init` refuses that.
+
+    Args:
+      named: what messages call the weights.
+      init: the section of the configuration.
+      sha256: the hash of the weights' vocabulary.
+      vocabulary: the run's.
+      theirs: that of the weights, if it can be read.
+    """
     if init.new_tokens != "refuse" or sha256 == vocabulary.sha256:
         return
     if theirs is not None and theirs.pieces == vocabulary.pieces:
@@ -435,7 +304,7 @@ def _unlike(theirs, ours):
 
 def _check_optimizer(named, run, name, theirs):
     """Raises ConfigError unless moments come from the same optimizer over the same parameters."""
-    _check_name(named, run.optimizer, name)
+    check_optimizer_name(named, run.optimizer, name)
     ours = [(phase.name, phase.trains) for phase in run.phases]
     if theirs != ours:
         raise config_lib.ConfigError(
@@ -445,7 +314,7 @@ def _check_optimizer(named, run, name, theirs):
         )
 
 
-def _check_name(named, ours, theirs):
+def check_optimizer_name(named: str, ours: str, theirs: str) -> None:
     """Raises ConfigError if the moments would be those of another optimizer."""
     if ours != theirs:
         raise config_lib.ConfigError(
@@ -454,7 +323,8 @@ def _check_name(named, ours, theirs):
         )
 
 
-def _nothing_there(setting, path):
+def nothing_there(setting: str, path: str) -> config_lib.ConfigError:
+    """Returns the error for a path that holds no weights."""
     return config_lib.ConfigError(
         f"{setting}={path!r} is neither a workdir with checkpoints nor a checkpoint folder, nor an"
         f" export, nor a Hugging Face folder, nor a TensorFlow checkpoint{hub.meant(path)}"

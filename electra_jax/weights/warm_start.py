@@ -17,7 +17,6 @@ Parameters that the source does not have stay fresh, and the log names them.
 """
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,12 +27,10 @@ from jax import numpy as jnp
 
 from electra_jax import config as config_lib
 from electra_jax.core import sharding, trees
-from electra_jax.host import staging
-from electra_jax.model import networks
-from electra_jax.step import plans, train_step
-from electra_jax.weights import reading, resizing, starting_weights, trained_weights
+from electra_jax.step import train_step
+from electra_jax.weights import resizing, starting_weights, trained_weights
 
-_TRUNKS = ("discriminator/encoder/", "encoder/")
+TRUNKS = ("discriminator/encoder/", "encoder/")
 _ENCODER = "generator/encoder/"
 _UPPER = "generator/upper_layers/"  # of a generator that shares the others
 _BESIDE_A_GENERATOR = ("generator/embeddings/", "generator/baseline/")
@@ -84,92 +81,13 @@ def state(run: starting_weights.FreshRun) -> train_step.TrainState:
     )
 
 
-def check_shapes(config: config_lib.Config) -> None:
-    """Raises ConfigError if the encoders that `init` names have other shapes than this run's.
-
-    `state` refuses them too, but only when the vocabulary is known, for which text may have been
-    prepared for hours. Of a checkpoint only the metadata are read, of Hugging Face's folders the
-    config.json. A checkpoint of which they cannot be read is left to `state`, and so is a generator
-    of an export or of Google's.
-    """
-    init, ours = config.init, _any_vocabulary(config)
-    leaves = _leaves(ours)
-    has_generator = config.objective.name not in (*config_lib.WITHOUT_GENERATOR, "electric")
-
-    if init.from_:
-        named, (shape, theirs, _) = (
-            f"init.from={init.from_!r}",
-            _ahead("init.from", init.from_, ours),
-        )
-        if shape is not None:
-            found, fresh = _main_shapes(shape), _main_shapes(ours)
-            for path in fresh:
-                if path.startswith(_TRUNKS) or path in found:
-                    _check_shape(named, path, found, fresh)
-            _warn_of_other_attention(named, shape.discriminator, ours.discriminator)
-        # A generator that is not taken as it is becomes the lowest layers of the main network.
-        if theirs and has_generator and init.missing_generator == "discriminator":
-            if not _same_encoder(theirs, leaves):
-                lower_layers(named, theirs, leaves)
-
-    if init.generator_from and has_generator:
-        named = f"init.generator_from={init.generator_from!r}"
-        _, theirs, roles = _ahead("init.generator_from", init.generator_from, ours)
-        _check_predicts(named, roles)
-        prefix = "generator/" if theirs and _has(theirs, "generator/") else "discriminator/"
-        # One without an encoder of its own is refused with other words.
-        if theirs and _has(theirs, f"{prefix}encoder/"):
-            for path in _encoder_paths(leaves):
-                _check_generator(named, path, theirs.get(prefix + path), leaves)
-
-
-def _warn_of_other_attention(named, theirs, ours):
-    """Warns if layers of the same shapes see other places of a row than those of the weights."""
-    if theirs.positions != ours.positions:
-        return  # the tables differ, which is reported with what is taken
-    names = ["rotary_base"] if ours.positions == "rotary" else []
-    names += ["local_window"]
-    names += ["global_every"] if theirs.local_window and ours.local_window else []
-    for name in names:
-        there, here = getattr(theirs, name), getattr(ours, name)
-        if there != here:
-            logging.warning(
-                "%s was trained with model.%s=%s, and this run has %s: at first the same weights"
-                " compute something else", named, name, f"{there:,}", f"{here:,}",
-            )  # fmt: skip
-
-
-def _ahead(setting, path, ours):
-    """(the shapes of the networks at a path or None, arrays without content by path, roles).
-
-    The arrays are {} for exports and Google's checkpoints. Those of Hugging Face's folders are
-    without tables, and their heads may be others: what each does is its role, {} elsewhere.
-    """
-    path = staging.copied(path, setting, config_lib.ConfigError)
-    if reading.is_foreign(path):
-        pair = reading.pair_of_hugging_face(path)
-        if pair is None:
-            return (reading.shape(path) if setting == "init.from" else None), {}, {}
-        roles, leaves = pair.roles(), _leaves(pair.shape)
-        return pair.shape, {n: x for n, x in leaves.items() if n.partition("/")[0] in roles}, roles
-
-    for about in starting_weights.newest_metadata(path):
-        trained = config_lib.parse_saved(about["config"])
-        shape = _any_vocabulary(trained)
-        held = {name.partition("/")[2] for name in about["digest"]}
-        leaves = {name: x for name, x in _leaves(shape).items() if name in held}
-        whole = functools.partial(_own_layers, there=shape.shared_layers, here=ours.shared_layers)
-        return shape, _without_content(jax.eval_shape(whole, leaves)), {}
-    return None, {}, {}
-
-
 def _with_own_layers(run, source):
     """Returns the source with the layers in its generator that are the generator's own here."""
-    params = _own_layers(source.params, source.shared_layers, run.shared_layers)
+    params = own_layers(source.params, source.shared_layers, run.shared_layers)
     return dataclasses.replace(source, params=params)
 
 
-def _own_layers(params, there, here):
+def own_layers(params: Mapping[str, jax.Array], there: int, here: int) -> Mapping[str, jax.Array]:
     """Returns a source's arrays by path, in its generator the layers above the lowest `here`.
 
     There the lowest `there` are the discriminator's. Where that are fewer, those between have no
@@ -191,39 +109,6 @@ def _own_layers(params, there, here):
             # Copied: a training step donates the memory of each array once.
             found[path.replace("discriminator", "generator", 1)] = jnp.copy(params[path])
     return found
-
-
-def _check_predicts(named, roles):
-    """Raises ConfigError if Hugging Face's config.json says that no network predicts tokens."""
-    network = "generator" if "generator" in roles else "discriminator"
-    if roles and roles[network] != "predicts":
-        raise _no_generator(named, network, roles[network])
-
-
-def _leaves(shape):
-    """The parameters of both networks by path, as arrays that have a shape and no content."""
-    return _without_content(
-        trees.flat(jax.eval_shape(lambda: networks.init(shape, jax.random.key(0))))
-    )
-
-
-def _without_content(shapes):
-    """Arrays of these shapes, by path, that take no memory."""
-    return {path: np.broadcast_to(np.float32(0), x.shape) for path, x in shapes.items()}
-
-
-def _encoder_paths(leaves):
-    """The paths of a generator's encoder, without its network's name."""
-    return [path.removeprefix("generator/") for path in leaves if path.startswith(_ENCODER)]
-
-
-def _same_encoder(theirs, ours):
-    """Whether both generators have encoders of the same shape."""
-    return all(
-        path in theirs and theirs[path].shape == ours[path].shape
-        for path in ours
-        if path.startswith(_ENCODER)
-    )
 
 
 def lower_layers(
@@ -259,9 +144,9 @@ def _main_network(run, source, fresh):
     taken = {path: x for path, x in found.items() if path in fresh and not path.startswith(apart)}
 
     for path in fresh:
-        if path not in taken and not path.startswith(_TRUNKS):
+        if path not in taken and not path.startswith(TRUNKS):
             continue
-        _check_shape(source.named, path, found, fresh)
+        check_main_shape(source.named, path, found, fresh)
 
     return taken | _own_generator(run, source, found, fresh)
 
@@ -291,24 +176,13 @@ def _log_what_is_taken(source, taken, fresh, init):
         )  # fmt: skip
 
 
-def _any_vocabulary(config):
-    """The shapes of a run's networks but for the number of tokens."""
-    return plans.networks_config(trained_weights.portable(config), vocab_size=1)
-
-
-def _main_shapes(shape):
-    """The shapes of the main network's encoder and tables, by path, for one token and position."""
-    learned = min(1, shape.max_positions)
-    shape = dataclasses.replace(shape, vocab_size=1, max_positions=learned)
-    leaves = trees.flat(jax.eval_shape(lambda: networks.init(shape, jax.random.key(0))))
-    return {path: x for path, x in leaves.items() if path.startswith((*_TRUNKS, "embeddings/"))}
-
-
-def _check_shape(named, path, found, fresh):
+def check_main_shape(
+    named: str, path: str, found: Mapping[str, Any], fresh: Mapping[str, Any]
+) -> None:
     """Raises ConfigError if the parameter of the main network at this path has another shape."""
     theirs = found[path].shape if path in found else "not there"
     if theirs != fresh[path].shape:
-        what = "encoder" if path.startswith(_TRUNKS) else "main network"
+        what = "encoder" if path.startswith(TRUNKS) else "main network"
         raise config_lib.ConfigError(
             f"{named} has no {what} of this shape: {path} is {theirs}, here"
             f" {fresh[path].shape}; give model.* the shapes of that run"
@@ -406,7 +280,7 @@ def _generator(run, source, fresh):
     network = "generator" if _has(source.params, "generator/") else "discriminator"
     role = _role(source.params, network)
     if role != "predicts":
-        raise _no_generator(source.named, network, role)
+        raise no_generator(source.named, network, role)
 
     prefix = f"{network}/"
     own = {
@@ -435,12 +309,12 @@ def _generator(run, source, fresh):
     ]
 
     for path in needed:
-        _check_generator(source.named, path.removeprefix("generator/"), found.get(path), fresh)
+        check_generator(source.named, path.removeprefix("generator/"), found.get(path), fresh)
     logging.info("the generator is that of %s", source.named)
     return {path: found[path] for path in needed}
 
 
-def _no_generator(named, network, role):
+def no_generator(named: str, network: str, role: str | None) -> config_lib.ConfigError:
     """The error for weights without a network that predicts tokens.
 
     Args:
@@ -457,7 +331,9 @@ def _no_generator(named, network, role):
     )
 
 
-def _check_generator(named, path, theirs, fresh):
+def check_generator(
+    named: str, path: str, theirs: jax.Array | None, fresh: Mapping[str, Any]
+) -> None:
     """Raises ConfigError if a generator's parameter, named without its network, does not fit."""
     ours = f"generator/{path}" if f"generator/{path}" in fresh else path  # a table that is shared
     if theirs is None or theirs.shape != fresh[ours].shape:

@@ -18,7 +18,7 @@ from electra_jax.data import (
 )
 from electra_jax.speed import dry_run
 from electra_jax.training import run_data, streamed_data
-from electra_jax.weights import starting_weights
+from electra_jax.weights import starting_checks
 from support import bert_folder
 from support.corpus import small_run, text_settings, write_corpus
 
@@ -215,6 +215,6 @@ def test_weights_that_do_not_know_the_pieces_are_refused_with_the_remedy(tmp_pat
     tree = small_run("builtin", "", **settings)
     tree.init["from"] = folder
     with pytest.raises(config_lib.ConfigError, match="added_pieces=3 adds; .*new_tokens='mean'"):
-        starting_weights.check_vocabularies(config_lib.parse(tree))
+        starting_checks.check_vocabularies(config_lib.parse(tree))
     tree.init.new_tokens = "mean"
-    starting_weights.check_vocabularies(config_lib.parse(tree))
+    starting_checks.check_vocabularies(config_lib.parse(tree))

@@ -13,7 +13,7 @@ from electra_jax.configs import finetune
 from electra_jax.finetuning import config as finetuning_config
 from electra_jax.finetuning.results import results_file, run_results, submission
 from electra_jax.finetuning.tuning import choices, kept_weights, run_folder, task_by_task
-from electra_jax.weights import starting_weights
+from electra_jax.weights import starting_checks
 from electra_jax.workdir import metadata
 from support import corpus, made_results
 
@@ -335,4 +335,4 @@ def test_a_run_does_not_begin_with_the_weights_of_a_task(tmp_path):
     for path in (tmp_path / "rte", number):
         init = config_lib.parse(corpus.small_run("builtin", "", init__from=str(path))).init
         with pytest.raises(config_lib.ConfigError, match="fine-tuned for rte.* name the workdir"):
-            starting_weights.check_paths(init)
+            starting_checks.check_paths(init)

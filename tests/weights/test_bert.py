@@ -10,7 +10,7 @@ import pytest
 import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.step import plans, train_step
-from electra_jax.weights import importing, reading, starting_weights, warm_start
+from electra_jax.weights import importing, reading, starting_checks, starting_weights, warm_start
 from electra_jax.weights.formats import hugging_face, tensor_files
 from support import odd, workdirs
 from support.bert_folder import CONFIG, EMBEDDINGS, FORMS, SHAPE, WORDS, tensors, write
@@ -144,10 +144,10 @@ def test_a_generator_that_does_not_fit_is_refused_before_text_is_prepared(
     tree.init["from"] = folder
     config = config_lib.parse(tree)
     if not message:
-        warm_start.check_shapes(config)
+        starting_checks.check_shapes(config)
         return
     with pytest.raises(config_lib.ConfigError, match=message):
-        warm_start.check_shapes(config)
+        starting_checks.check_shapes(config)
 
 
 def test_bert_is_converted_and_loaded_as_an_encoder(tmp_path):
@@ -188,7 +188,7 @@ def test_a_config_without_a_model_type_is_told_what_it_lacks(tmp_path):
     old = {name: value for name, value in CONFIG.items() if name != "model_type"}
     (tmp_path / "bert" / "config.json").write_text(json.dumps(old))
     init = workdirs.recipe(init__from=folder).init
-    for refuse in (reading.open, lambda _: starting_weights.check_paths(init)):
+    for refuse in (reading.open, lambda _: starting_checks.check_paths(init)):
         with pytest.raises(
             config_lib.ConfigError,
             match='config.json names no model_type; add "model_type": "bert"',
@@ -208,13 +208,13 @@ def test_a_folder_without_its_tensors_is_refused_before_text_is_prepared(tmp_pat
     """As after a clone without Git LFS, or a download that was interrupted."""
     path = tmp_path / "bert" / "model.safetensors"
     init = workdirs.recipe(init__from=write(tmp_path / "bert")).init
-    starting_weights.check_paths(init)
+    starting_checks.check_paths(init)
     whole = path.read_bytes()
     path.unlink()
     if left is not None:
         path.write_bytes(whole[:left] if isinstance(left, int) else left)
     with pytest.raises(config_lib.ConfigError, match=message):
-        starting_weights.check_paths(init)
+        starting_checks.check_paths(init)
 
 
 def test_a_config_of_the_first_files_means_the_epsilon_of_transformers():

@@ -15,7 +15,15 @@ import pytest
 from electra_jax import config as config_lib
 from electra_jax.data import planning
 from electra_jax.step import plans, train_step
-from electra_jax.weights import exporting, importing, outline, reading, starting_weights, warm_start
+from electra_jax.weights import (
+    exporting,
+    importing,
+    outline,
+    reading,
+    starting_checks,
+    starting_weights,
+    warm_start,
+)
 from electra_jax.workdir import saved_config
 from support import bert_folder, commands, corpus, odd, workdirs
 
@@ -139,8 +147,8 @@ def test_a_run_goes_on_from_weights_of_every_kind(tmp_path, words, kind):
     config = config_of(path)
     assert config.init.from_ == str(path)
     assert config_lib.unread(config) == []
-    warm_start.check_shapes(config)
-    starting_weights.check_vocabularies(config)
+    starting_checks.check_shapes(config)
+    starting_checks.check_vocabularies(config)
 
     found = reading.open(path)
     vocabulary = planning.load_vocabulary(planning.DataSettings.of(config.data, 0))

@@ -13,7 +13,7 @@ from electra_jax.core import batch as batch_lib
 from electra_jax.core import trees
 from electra_jax.model import networks
 from electra_jax.step import plans
-from electra_jax.weights import starting_weights, warm_start
+from electra_jax.weights import starting_checks, starting_weights, warm_start
 from support import workdirs
 
 SHAPE = dict(width=32, heads=2, feed_forward=64)
@@ -64,7 +64,7 @@ def begun(words, settings, setting, path):
     config = workdirs.recipe(**settings)
     name = {"init.from": "from_", "init.generator_from": "generator_from"}[setting]
     config = dataclasses.replace(config, init=dataclasses.replace(config.init, **{name: path}))
-    warm_start.check_shapes(config)
+    starting_checks.check_shapes(config)
 
     mesh = plans.make_mesh(config)
     plan = plans.make_plan(config, words, mesh=mesh)

@@ -17,7 +17,7 @@ from electra_jax.core import batch as batch_lib
 from electra_jax.core import trees
 from electra_jax.model import networks
 from electra_jax.step import plans
-from electra_jax.weights import exporting, reading, starting_weights, warm_start
+from electra_jax.weights import exporting, reading, starting_checks, starting_weights, warm_start
 from support import workdirs
 
 DETECTION = "replaced_token_detection"
@@ -159,6 +159,6 @@ def test_layers_that_see_other_places_than_before_are_named(words, made, caplog,
     path, *_ = made(DETECTION, "embeddings", model__positions="rotary")
     config = workdirs.recipe(**rotary, **{f"model__{name}": x for name, x in change.items()})
     config = dataclasses.replace(config, init=dataclasses.replace(config.init, from_=path))
-    warm_start.check_shapes(config)
+    starting_checks.check_shapes(config)
     warnings = [x.getMessage() for x in caplog.records if x.levelname == "WARNING"]
     assert len(warnings) == bool(said) and all(said in line for line in warnings)

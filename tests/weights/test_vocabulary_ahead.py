@@ -10,7 +10,7 @@ import pytest
 from electra_jax import config as config_lib
 from electra_jax.speed import dry_run
 from electra_jax.training import before_the_run
-from electra_jax.weights import reading_foreign, starting_weights, warm_start
+from electra_jax.weights import reading_foreign, starting_checks
 from electra_jax.weights.formats import hugging_face, tensor_files
 from electra_jax.workdir import prepared_data
 from support.corpus import small_run
@@ -42,7 +42,7 @@ def cased(tmp_path):
 def check(weights, vocab, **changes):
     tree = small_run("builtin", "", data__vocab=str(vocab), **changes)
     tree.init["from"] = str(weights)
-    starting_weights.check_vocabularies(config_lib.parse(tree))
+    starting_checks.check_vocabularies(config_lib.parse(tree))
 
 
 def test_the_file_of_the_weights_is_taken_as_they_were_trained(cased):
@@ -88,7 +88,9 @@ def test_a_vocabulary_that_is_trained_is_not_that_of_others(cased):
 
 @pytest.mark.parametrize("command", ["main", "main --dry_run"])
 def test_it_is_asked_before_text_is_prepared(cased, tmp_path, monkeypatch, command):
-    monkeypatch.setattr(warm_start, "check_shapes", lambda config: None)  # of another shape here
+    monkeypatch.setattr(
+        starting_checks, "check_shapes", lambda config: None
+    )  # of another shape here
     tree = small_run("builtin", "", data__vocab="train:sentencepiece:64")
     tree.init["from"] = str(cased)
     config, workdir = config_lib.parse(tree), str(tmp_path / "run")

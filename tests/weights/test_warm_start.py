@@ -7,7 +7,7 @@ import electra_jax
 from electra_jax import config as config_lib
 from electra_jax.report import writers
 from electra_jax.speed import dry_run
-from electra_jax.weights import exporting, reading, starting_weights, warm_start
+from electra_jax.weights import exporting, reading, starting_checks
 from electra_jax.workdir import metadata
 from support.corpus import small_run
 from support.workdirs import begin
@@ -160,10 +160,10 @@ def test_what_settings_and_metadata_tell_is_refused_before_text_is_prepared(
 def test_a_generator_that_the_discriminator_can_become_is_not_refused(text, first):
     config = stage(text, init__missing_generator="discriminator")
     config.init["from"] = str(first[0])
-    warm_start.check_shapes(config_lib.parse(config))
+    starting_checks.check_shapes(config_lib.parse(config))
     config.model.generator.layers = 4  # more than the discriminator has
     with pytest.raises(config_lib.ConfigError, match="at most as many layers"):
-        warm_start.check_shapes(config_lib.parse(config))
+        starting_checks.check_shapes(config_lib.parse(config))
 
 
 def test_weights_of_other_text_need_their_vocabulary(text, first, tmp_path):
@@ -171,7 +171,7 @@ def test_weights_of_other_text_need_their_vocabulary(text, first, tmp_path):
     for source, refused in ((text[0], False), ("text:elsewhere/*.txt", True)):
         config = small_run(source, str(tmp_path), init__from=str(first[0]))
         try:
-            starting_weights.check_vocabularies(config_lib.parse(config))
+            starting_checks.check_vocabularies(config_lib.parse(config))
         except config_lib.ConfigError as error:
             assert refused and f"give data.vocab='{first[0]}/vocab', or" in str(error)
         else:
@@ -182,7 +182,7 @@ def test_a_workdir_without_a_checkpoint_is_no_beginning(tmp_path):
     begin(tmp_path / "run", small_run("builtin", ""))
     init = config_lib.parse(small_run("builtin", "", init__from=str(tmp_path / "run"))).init
     with pytest.raises(config_lib.ConfigError, match="is a workdir without a checkpoint; train it"):
-        starting_weights.check_paths(init)
+        starting_checks.check_paths(init)
 
 
 def test_a_step_is_asked_of_a_workdir_alone(first, tmp_path):
