@@ -47,30 +47,29 @@ def state(run: starting_weights.FreshRun) -> train_step.TrainState:
     Raises ConfigError or CheckpointError.
     """
     fresh, init = run.fresh, run.init
-    leaves, taken, moments = trees.flat(fresh.params), {}, trees.flat(fresh.optimizer)
+    leaves, moments = trees.flat(fresh.params), trees.flat(fresh.optimizer)
 
-    source = None
+    # By path: what init.from gives, its generator too if that fits; what replaces or adds to it.
+    source, main, others = None, {}, {}
     if init.from_:
         source = _with_own_layers(run, starting_weights.open("init.from", run))
-        taken = _main_network(run, source, leaves)
-    ours = set(taken)  # parameters whose moments init.from has, not those of another source
-    if source:
-        its_tables = _tables_of_its_generator(run, source, taken, leaves)
-        taken |= its_tables
-        ours -= set(its_tables)
+        main = _main_network(run, source, leaves)
+        others = _tables_of_its_generator(run, source, main, leaves)
 
     if init.generator_from:
         other = _with_own_layers(run, starting_weights.open("init.generator_from", run))
-        its_generator = _generator(run, other, leaves)
-        its_generator |= _deltas_kept(run, taken, its_generator, leaves)
-        taken |= its_generator
-        ours -= set(its_generator)
+        generator = _generator(run, other, leaves)
+        deltas = _deltas_kept(run, main | others, generator, leaves)
+        others |= generator | deltas
     elif source:
-        taken |= _missing_generator(run, source, taken, leaves)
+        others |= _missing_generator(run, source, main | others, leaves)
+
+    taken = main | others
     if source:
         _log_what_is_taken(source, taken, leaves, init)
     if init.optimizer == "restored":
-        moments = _with_moments(run, source, moments, ours, leaves)
+        as_trained = main.keys() - others.keys()
+        moments = _with_moments(run, source, moments, as_trained, leaves)
 
     params = _placed(leaves | taken, fresh.params)
     return dataclasses.replace(
@@ -90,8 +89,8 @@ def _with_own_layers(run, source):
 def own_layers(params: Mapping[str, jax.Array], there: int, here: int) -> Mapping[str, jax.Array]:
     """Returns a source's arrays by path, in its generator the layers above the lowest `here`.
 
-    There the lowest `there` are the discriminator's. Where that are fewer, those between have no
-    place, and the generator has no encoder that could be taken.
+    In the source the lowest `there` are the discriminator's. If these are fewer, the layers between
+    have no place, and the generator has no encoder that could be taken.
     """
     if there == here or not _has(params, _UPPER):
         return params
@@ -416,12 +415,13 @@ def _fitted(run, source, found, fresh):
     return fitted
 
 
-def _with_moments(run, source, fresh, ours, leaves):
+def _with_moments(run, source, fresh, as_trained, leaves):
     """Returns the optimizer's arrays by path, with the source's moments.
 
     Args:
       fresh: the optimizer's arrays before the first step, by path.
-      ours: paths of the parameters that the source provides; moments of others stay fresh.
+      as_trained: paths of the parameters that the run has as the source trained them; the moments
+        of others stay fresh.
       leaves: all parameters by path.
 
     Raises ConfigError if the source has no moments.
@@ -433,7 +433,7 @@ def _with_moments(run, source, fresh, ours, leaves):
     for path, zeros in fresh.items():
         param = starting_weights.parameter_of(path, leaves)
         x = source.moments.get(path)
-        if x is None or param is not None and param not in ours:
+        if x is None or param is not None and param not in as_trained:
             left.add(param or path)
             continue
         if param is not None and param.endswith(resizing.BY_TOKEN) and source.tokens is not None:
