@@ -36,8 +36,8 @@ class Discriminator(nn.Module):
         self, embedded_BLE: jax.Array, documents_BL: jax.Array, keys_B: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
         if self.head == "own_layer":
-            hidden_BLD, below_last_BLD = encoder.encode(
-                self, embedded_BLE, documents_BL, keys_B, forks=True
+            hidden_BLD, below_last_BLD = encoder.encode_and_fork(
+                self, embedded_BLE, documents_BL, keys_B
             )
             heard_BLD = self._own_layer(below_last_BLD, documents_BL, keys_B)
         else:
@@ -63,7 +63,7 @@ class Discriminator(nn.Module):
         run = encoder.Encoder(one, self.placement, name="detection")
         if keys_B is not None:  # those of one more layer than the encoder has
             keys_B = streams.layers(keys_B, self.config.layers + 1)[-1]
-        return run(below_last_BLD, documents_BL, keys_B)
+        return run(below_last_BLD, documents_BL, keys_B)[0]
 
     def _init_head(self, key):
         width = self.config.width

@@ -12,7 +12,6 @@ of a checkpoint.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
@@ -186,20 +185,19 @@ PLACES = {"post": post_norm, "pre": pre_norm}
 
 
 class Encoder(nn.Module):
-    """Hidden states [B, L, D] -> [B, L, D]. Dropout is applied only if keys are given.
+    """Hidden states [B, L, D] -> (hidden states, what the last layer has read or None).
 
-    Rotary positions restart with each document. With `forks` the result is a pair: the hidden
-    states, and those that the last layer reads.
+    Dropout is applied only if keys are given. Rotary positions restart with each document.
     """
 
     config: EncoderConfig
     placement: placing.Placement = placing.ONE_DEVICE
-    forks: bool = False
+    forks: bool = False  # whether another layer reads what the last one does
 
     @nn.compact
     def __call__(
         self, hidden_BLD: jax.Array, documents_BL: jax.Array, keys_B: jax.Array | None
-    ) -> Any:
+    ) -> tuple[jax.Array, jax.Array | None]:
         c = self.config
         stacked = {
             "attention": self.param("attention", self._init_attention),
@@ -211,7 +209,7 @@ class Encoder(nn.Module):
 
         if self.is_initializing():
             # Parameters are created with one made-up row, whose length fused attention refuses.
-            return (hidden_BLD, hidden_BLD) if self.forks else hidden_BLD
+            return hidden_BLD, hidden_BLD if self.forks else None
 
         layer = _layer(c, self.placement, documents_BL)
 
@@ -236,7 +234,7 @@ class Encoder(nn.Module):
             hidden_BLD = run(*lax.stop_gradient((hidden_BLD, frozen)), count=c.frozen_layers)
             count -= c.frozen_layers
 
-        below_last_BLD = hidden_BLD
+        below_last_BLD = None
         if self.forks:
             lower, inputs = layer_stack.cut(inputs, count - 1)
             below_last_BLD = hidden_BLD = run(hidden_BLD, lower, count=count - 1)
@@ -247,7 +245,7 @@ class Encoder(nn.Module):
             hidden_BLD = norm(last_norm, hidden_BLD)
         if c.frozen_layers == c.layers:  # the last norm belongs to the top layer
             hidden_BLD = lax.stop_gradient(hidden_BLD)
-        return (hidden_BLD, below_last_BLD) if self.forks else hidden_BLD
+        return hidden_BLD, below_last_BLD
 
     def _init_attention(self, key):
         begun = attention.init(key, heads=self.config.heads, **self._shape())
@@ -268,25 +266,35 @@ class Encoder(nn.Module):
 
 
 def encode(
-    module: nn.Module,
-    embedded_BLE: jax.Array,
-    documents_BL: jax.Array,
-    keys_B: jax.Array | None,
-    forks: bool = False,
-) -> Any:
+    module: nn.Module, embedded_BLE: jax.Array, documents_BL: jax.Array, keys_B: jax.Array | None
+) -> jax.Array:
     """Embedded rows [B, L, E] -> hidden states [B, L, D]: projection and encoder of any network.
 
     `module` is the network's module, which calls this function; it has a `config` and a
     `placement`. Its parameters `projection` (only if E differs from the width) and `encoder` are
-    created and used here. `forks` is that of `Encoder`.
+    created and used here.
     """
-    config = module.config
-    size, hidden_BLD = embedded_BLE.shape[-1], embedded_BLE
-    if config.width != size:
-        projection = module.param("projection", layers.init_glorot, size, config.width)
-        hidden_BLD = config.dense(projection, hidden_BLD)
-    run = Encoder(config, module.placement, forks, name="encoder", parent=module)
+    hidden_BLD = _projected(module, embedded_BLE)
+    run = Encoder(module.config, module.placement, name="encoder", parent=module)
+    return run(hidden_BLD, documents_BL, keys_B)[0]
+
+
+def encode_and_fork(
+    module: nn.Module, embedded_BLE: jax.Array, documents_BL: jax.Array, keys_B: jax.Array | None
+) -> tuple[jax.Array, jax.Array]:
+    """As `encode`, with the hidden states that the last layer reads, for another one beside it."""
+    hidden_BLD = _projected(module, embedded_BLE)
+    run = Encoder(module.config, module.placement, forks=True, name="encoder", parent=module)
     return run(hidden_BLD, documents_BL, keys_B)
+
+
+def _projected(module, embedded_BLE):
+    """Embedded rows in the encoder's width."""
+    config, size = module.config, embedded_BLE.shape[-1]
+    if config.width == size:
+        return embedded_BLE
+    projection = module.param("projection", layers.init_glorot, size, config.width)
+    return config.dense(projection, embedded_BLE)
 
 
 class Trunk(nn.Module):

@@ -255,7 +255,7 @@ def encoder_of(way, scan, **more):
     @jax.jit
     def run(params, x_BLD):
         hidden_BLD, back = jax.vjp(
-            lambda p, x: encoder.Encoder(c).apply(p, x, documents_BL, keys_B), params, x_BLD
+            lambda p, x: encoder.Encoder(c).apply(p, x, documents_BL, keys_B)[0], params, x_BLD
         )
         return hidden_BLD * (documents_BL > 0)[..., None], back(direction_BLD)
 

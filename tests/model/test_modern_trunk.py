@@ -129,7 +129,7 @@ def answers():
     for name, settings in SWITCHES.items():
         c = with_trunk(**settings).discriminator
         params = odd.weights(with_trunk(**settings))["discriminator"]["encoder"]
-        run = odd.jit(lambda p, x, c=c: encoder.Encoder(c).apply(p, x, batch.documents_BL, None))
+        run = odd.jit(lambda p, x, c=c: encoder.Encoder(c).apply(p, x, batch.documents_BL, None)[0])
         ours_BLD = np.asarray(run({"params": params}, hidden_BLD))
         exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
         ours, theirs = [], []
@@ -218,7 +218,7 @@ def reached(window, layers, every=9, cut=True):
 
     @odd.jit
     def jacobian(x_BLD):
-        return jax.jacobian(lambda x: module.apply({"params": params}, x, documents_BL, None))(
+        return jax.jacobian(lambda x: module.apply({"params": params}, x, documents_BL, None)[0])(
             x_BLD
         )
 
