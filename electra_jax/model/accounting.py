@@ -13,7 +13,8 @@ import re
 
 import jax
 
-from electra_jax.model import encoder, networks
+from electra_jax.model import networks
+from electra_jax.model.encoder_config import EncoderConfig
 
 PEAKS = (
     # FLOP/s of what jax calls a device: dense bf16 products that are summed in float32, from the
@@ -160,7 +161,7 @@ def _head(config, width, places):
     return places * (2 * width * size + 2 * size * config.padded_vocab_size)
 
 
-def _tower(c: encoder.EncoderConfig, embedding_size: int, length: int) -> float:
+def _tower(c: EncoderConfig, embedding_size: int, length: int) -> float:
     kernels = {"gelu": 2, "geglu": 3}[c.feed_forward_kind]
     layer = 8 * c.width**2 + 2 * kernels * c.width * c.feed_forward
     projection = 2 * embedding_size * c.width if embedding_size != c.width else 0

@@ -19,6 +19,7 @@ from jax import numpy as jnp
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import placing, streams
 from electra_jax.model import encoder, layers
+from electra_jax.model.encoder_config import EncoderConfig
 
 
 class Discriminator(nn.Module):
@@ -27,7 +28,7 @@ class Discriminator(nn.Module):
     A logit above 0 means that the token was replaced.
     """
 
-    config: encoder.EncoderConfig
+    config: EncoderConfig
     head: str = "token"  # | 'cls_context' | 'own_layer'
     placement: placing.Placement = placing.ONE_DEVICE
 

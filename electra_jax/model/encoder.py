@@ -14,14 +14,20 @@ import functools
 from collections.abc import Callable
 
 import jax
-import numpy as np
 from flax import linen as nn
 from jax import lax
-from jax import numpy as jnp
 
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import placing, streams
-from electra_jax.model import attention, feed_forward, layer_stack, layers, residual_norm
+from electra_jax.model import (
+    attention,
+    attention_ways,
+    feed_forward,
+    layer_stack,
+    layers,
+    residual_norm,
+)
+from electra_jax.model.encoder_config import EncoderConfig
 
 NORMS = {  # kind -> (function that creates its parameters, the norm)
     "layer": (layers.init_norm, layers.layer_norm),
@@ -32,105 +38,6 @@ FEED_FORWARDS = {
     "gelu": (feed_forward.init, feed_forward.gelu),
     "geglu": (feed_forward.init_gated, feed_forward.geglu),
 }
-
-# Settings of training and speed with which a network runs everywhere; exports leave them out.
-PORTABLE = {
-    "attention": "einsum",
-    "products": "default",
-    "scan": False,
-    "joined_gradients": False,
-    "joined_projections": False,
-    "norms_in_kernel": False,
-    "remat": "none",
-    "frozen_layers": 0,
-}
-
-
-def forms_on(
-    platform: str, scan: str = "auto", split: bool = False, norms_in_kernel: bool = False
-) -> dict[str, str | bool]:
-    """Returns the fields of an `EncoderConfig` in the forms that are fast on 'cpu', 'gpu', 'tpu'.
-
-    All forms compute the same, up to rounding. `scan` is 'on', 'off', or 'auto': as is fast.
-    `split` says whether devices share the weights of a layer, which then stay as they are, and
-    `norms_in_kernel` whether branches may end in the kernel of `residual_norm`, for which devices
-    must run what Triton compiles (`meshes.runs_triton`).
-    """
-    return {
-        "products": "cpu" if platform == "cpu" else "default",
-        "scan": platform == "tpu" if scan == "auto" else scan == "on",
-        "joined_gradients": platform == "cpu",
-        "joined_projections": platform != "cpu" and not split,
-        "norms_in_kernel": norms_in_kernel,
-    }
-
-
-@dataclasses.dataclass(frozen=True)
-class EncoderConfig:
-    """The shape of one network, and how its layers run. No setting is 'auto' here."""
-
-    layers: int
-    width: int
-    heads: int
-    feed_forward: int
-    dropout: float
-    attention_dropout: float
-    dropout_bits: int
-    initial_scale: float
-    positions: str
-    rotary_base: float
-    feed_forward_kind: str
-    norm_place: str
-    norm_kind: str
-    biases: bool
-    local_window: int
-    global_every: int
-    attention: str
-    products: str  # 'cpu': products and rotations in the forms that are fast on CPUs
-    scan: bool
-    joined_gradients: bool  # of unrolled layers
-    joined_projections: bool  # query, key and value as one product
-    norms_in_kernel: bool  # where `residual_norm` has a kernel for them
-    remat: str
-    frozen_layers: int = 0  # the lowest layers, which get no gradients, nor does what is below them
-    direction: str = "both"  # a tower of Electric: 'left_to_right' sees itself and those before it
-
-    def __post_init__(self):
-        if self.attention == "splash" and self.attention_dropout > 0:
-            raise ValueError(
-                "attention='splash' drops no probabilities, but"
-                f" attention_dropout={self.attention_dropout}; set it to 0 or use 'fused'"
-            )
-        if self.attention == "splash" and self.direction != "both":
-            raise ValueError(
-                f"attention='splash' sees both sides, not direction={self.direction!r}; use"
-                " 'einsum'"
-            )
-
-    @property
-    def dense(self) -> Callable:
-        """Multiplies by kernels: `layers.dense` or one that computes the same."""
-        return layers.DENSE[self.products]
-
-    @property
-    def head_size(self) -> int:
-        """K, the size of one attention head."""
-        return self.width // self.heads
-
-    def ends_in_kernel(self, length: int) -> bool:
-        """Whether branches over rows of this length end in `residual_norm`'s kernel."""
-        kind = self.norm_place, self.norm_kind, self.biases
-        return (
-            self.norms_in_kernel
-            and kind == ("post", "layer", True)
-            and not residual_norm.refused(length)
-        )
-
-    @property
-    def global_layers(self) -> np.ndarray:
-        """Which layers have global attention, bool [layers]; the first always has."""
-        number = np.arange(self.layers)
-        return (number % self.global_every == 0) | (self.local_window == 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,8 +84,6 @@ def post_norm_in_kernel(
     end = functools.partial(residual_norm.end_of_branch, dropout=c.dropout)
     return placement.rowwise(end, tuple(rows), (branch.params["end"],))
 
-
-DIRECTIONS = {"left_to_right": jnp.tril, "right_to_left": jnp.triu}  # of a matrix [query, key]
 
 LAST = {"attention": "output", "feed_forward": "out"}  # branch -> its last product
 PLACES = {"post": post_norm, "pre": pre_norm}
@@ -344,7 +249,8 @@ def _layer(c, placement, documents_BL):
     in_kernel = (0,) if as_columns else ()
 
     _, feed = FEED_FORWARDS[c.feed_forward_kind]
-    mix, residual = MIXING[c.attention](c, placement, documents_BL), PLACES[c.norm_place]
+    mix = attention_ways.WAYS[c.attention](c, placement, documents_BL)
+    residual = PLACES[c.norm_place]
     if c.ends_in_kernel(length):
         residual = post_norm_in_kernel
 
@@ -371,97 +277,3 @@ def _layer(c, placement, documents_BL):
         return placement.keep_rows(hidden_BLD), None
 
     return layer
-
-
-# Each function takes a batch's documents and returns the attention of one layer: (is the layer
-# global, random numbers for dropout, query, key, value) -> mixed values [B, L, H, K].
-
-
-def _mix_einsum(c, placement, documents_BL):
-    del placement  # XLA splits it by itself
-    visible_of = _visible(c, documents_BL)
-
-    def mix(is_global, drawn_BHLM, query_BLHK, key_BLHK, value_BLHK):
-        return attention.einsum(
-            query_BLHK,
-            key_BLHK,
-            value_BLHK,
-            visible_of(is_global),
-            dropout=c.attention_dropout,
-            drawn_BHLM=drawn_BHLM,
-            accumulate_in=jnp.float32 if c.products == "cpu" else None,
-        )
-
-    return mix
-
-
-def _mix_fused(c, placement, documents_BL):
-    fused = functools.partial(
-        attention.fused,
-        dropout=c.attention_dropout,
-        bits=c.dropout_bits,
-        direction=c.direction,
-    )
-    return _mix_in_kernel(c, placement, documents_BL, fused)
-
-
-def _mix_blockwise(c, placement, documents_BL):
-    blockwise = functools.partial(
-        attention.blockwise, dropout=c.attention_dropout, direction=c.direction
-    )
-    return _mix_in_kernel(c, placement, documents_BL, blockwise)
-
-
-def _mix_in_kernel(c, placement, documents_BL, kernel):
-    """A kernel that drops probabilities by the random numbers of each head."""
-    globally = placement.headwise(kernel)
-    locally = placement.headwise(functools.partial(kernel, window=c.local_window))
-
-    def mix(is_global, drawn, *query_key_value):
-        by_head = () if drawn is None else (drawn,)
-        return _by_reach(
-            is_global,
-            lambda *x: globally(*x, documents_BL, by_head=by_head),
-            lambda *x: locally(*x, documents_BL, by_head=by_head),
-            query_key_value,
-        )
-
-    return mix
-
-
-def _mix_splash(c, placement, documents_BL):
-    globally = placement.headwise(attention.splash)
-    locally = placement.headwise(functools.partial(attention.splash, window=c.local_window))
-
-    def mix(is_global, _, *query_key_value):
-        return _by_reach(is_global, globally, locally, (*query_key_value, documents_BL))
-
-    return mix
-
-
-MIXING = {
-    "einsum": _mix_einsum, "fused": _mix_fused, "blockwise": _mix_blockwise,
-    "splash": _mix_splash,
-}  # fmt: skip
-
-
-def _by_reach(is_global, globally, locally, inputs):
-    """Runs the layer's global or local attention; `is_global` is None if all layers are global."""
-    if is_global is None:
-        return globally(*inputs)
-    if isinstance(is_global, np.bool_):  # unrolled layers: known before compiling
-        return (globally if is_global else locally)(*inputs)
-    return lax.cond(is_global, globally, locally, *inputs)
-
-
-def _visible(c, documents_BL):
-    """Returns a function: is a layer global -> which keys its queries see, bool [B, L, M]."""
-    global_BLM = attention.visible(documents_BL)
-    if c.direction != "both":
-        global_BLM &= DIRECTIONS[c.direction](jnp.ones_like(global_BLM))
-
-    if not c.local_window:
-        return lambda is_global: global_BLM
-
-    local_BLM = global_BLM & attention.near(documents_BL.shape[1], c.local_window)
-    return lambda is_global: jnp.where(is_global, global_BLM, local_BLM)

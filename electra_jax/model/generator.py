@@ -11,6 +11,7 @@ from jax import numpy as jnp
 
 from electra_jax.core import placing
 from electra_jax.model import encoder, token_head
+from electra_jax.model.encoder_config import EncoderConfig
 
 
 class Generator(nn.Module):
@@ -19,7 +20,7 @@ class Generator(nn.Module):
     Only the N slots go through the head, so logits are [B, N, V] and never [B, L, V].
     """
 
-    config: encoder.EncoderConfig
+    config: EncoderConfig
     embedding_size: int
     vocab_size: int
     placement: placing.Placement = placing.ONE_DEVICE

@@ -46,6 +46,7 @@ from electra_jax.model import (
     token_head,
     two_towers,
 )
+from electra_jax.model.encoder_config import EncoderConfig
 
 VOCABULARY_MULTIPLE = 128  # the vocabulary is padded to a multiple of it
 _TRUNK_PARTS = ("projection", "encoder")
@@ -62,8 +63,8 @@ class NetworksConfig:
     vocab_size: int
     embedding_size: int
     max_positions: int  # 0: no table of positions
-    generator: encoder.EncoderConfig
-    discriminator: encoder.EncoderConfig
+    generator: EncoderConfig
+    discriminator: EncoderConfig
     dtype: str  # of the computation; parameters are float32
     sharing: str  # what generator and discriminator share: 'embeddings', 'none', 'all', 'gdes'
     discriminator_head: str  # 'token', 'cls_context', 'own_layer'

@@ -9,7 +9,8 @@ The form is that of the generator's head; a few rows of the token table take the
 import jax
 from jax import numpy as jnp
 
-from electra_jax.model import encoder, token_head
+from electra_jax.model import token_head
+from electra_jax.model.encoder_config import EncoderConfig
 
 
 def scores(
@@ -18,7 +19,7 @@ def scores(
     hidden_BND: jax.Array,
     offered_BNO: jax.Array,
     *,
-    config: encoder.EncoderConfig,
+    config: EncoderConfig,
 ) -> jax.Array:
     """Returns a score for each of the O tokens that a slot is offered, float32 [B, N, O]."""
     vectors_BNE = token_head.vectors(params, hidden_BND, config)

@@ -8,10 +8,11 @@ Source: `_get_masked_lm_output` of the reference's run_pretraining.py.
 
 import jax
 
-from electra_jax.model import encoder, layers
+from electra_jax.model import layers
+from electra_jax.model.encoder_config import EncoderConfig
 
 
-def init(key: jax.Array, config: encoder.EncoderConfig, embedding_size: int) -> dict:
+def init(key: jax.Array, config: EncoderConfig, embedding_size: int) -> dict:
     """Returns the parameters of the head."""
     shape = config.width, embedding_size
     return {
@@ -20,6 +21,6 @@ def init(key: jax.Array, config: encoder.EncoderConfig, embedding_size: int) -> 
     }
 
 
-def vectors(params: dict, hidden_BND: jax.Array, config: encoder.EncoderConfig) -> jax.Array:
+def vectors(params: dict, hidden_BND: jax.Array, config: EncoderConfig) -> jax.Array:
     """Returns the vectors of the slots, [B, N, E] in the compute dtype."""
     return layers.layer_norm(params["norm"], layers.gelu(config.dense(params["dense"], hidden_BND)))

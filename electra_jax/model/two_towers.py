@@ -17,6 +17,7 @@ from jax import numpy as jnp
 
 from electra_jax.core import placing, streams
 from electra_jax.model import encoder, layers
+from electra_jax.model.encoder_config import EncoderConfig
 
 SIDES = {"left": "left_to_right", "right": "right_to_left"}
 
@@ -24,7 +25,7 @@ SIDES = {"left": "left_to_right", "right": "right_to_left"}
 class TwoTowers(nn.Module):
     """Embedded rows [B, L, E] -> for every token a vector [B, L, E] that does not depend on it."""
 
-    config: encoder.EncoderConfig  # of each tower
+    config: EncoderConfig  # of each tower
     embedding_size: int
     vocab_size: int
     placement: placing.Placement = placing.ONE_DEVICE

@@ -22,7 +22,7 @@ from electra_jax import config as config_lib
 from electra_jax.config import compiler_options, row_split, stages
 from electra_jax.core import compilers, meshes, placing, sharding
 from electra_jax.data import vocabulary as vocabulary_lib
-from electra_jax.model import encoder, networks
+from electra_jax.model import encoder_config, networks
 from electra_jax.objectives import (
     adversarial_generator,
     all_tokens_mlm,
@@ -294,17 +294,17 @@ def networks_config(
     # norm_kind, positions, biases and so on: each field of EncoderConfig that `model` has too.
     shared = {
         field.name: getattr(model, field.name)
-        for field in dataclasses.fields(encoder.EncoderConfig)
+        for field in dataclasses.fields(encoder_config.EncoderConfig)
         if hasattr(model, field.name)
     }
     split = config.mesh.fsdp * config.mesh.tensor > 1
     triton = meshes.runs_triton(meshes.first_device(mesh))
     in_kernel = triton and model.residual_norm == "auto"
-    shared |= encoder.forms_on(platform, model.scan, split, in_kernel)
+    shared |= encoder_config.forms_on(platform, model.scan, split, in_kernel)
     shared["attention"] = attention_choice.choose(config, length, mesh)
 
     def shape(network):
-        return encoder.EncoderConfig(**shared | dataclasses.asdict(network))
+        return encoder_config.EncoderConfig(**shared | dataclasses.asdict(network))
 
     # For an objective that does not read a setting, its value is ignored.
     reads = config_lib.READS[config.objective.name]

@@ -25,7 +25,7 @@ from absl import logging
 from electra_jax import config as config_lib
 from electra_jax.core import trees
 from electra_jax.host import safe_files, whole_folder
-from electra_jax.model import encoder, networks
+from electra_jax.model import encoder_config, networks
 from electra_jax.weights import card_facts, reading, trained_weights
 from electra_jax.weights.formats import (
     card,
@@ -333,7 +333,7 @@ def _shapes_of(config: networks.NetworksConfig) -> dict:
 def _trunk(config):
     """Returns the fields of an encoder's configuration, except those on how it is computed."""
     fields = dataclasses.asdict(config)
-    return {name: value for name, value in fields.items() if name not in encoder.PORTABLE}
+    return {name: value for name, value in fields.items() if name not in encoder_config.PORTABLE}
 
 
 def _title(found):

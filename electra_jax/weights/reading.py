@@ -23,7 +23,7 @@ from jax import numpy as jnp
 from electra_jax import config as config_lib
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.host import cluster, staging
-from electra_jax.model import encoder, networks
+from electra_jax.model import encoder_config, networks
 from electra_jax.weights import (
     encoding,
     hub,
@@ -224,7 +224,7 @@ def _began_with(path, about, config):
 def _shape_of_export(about):
     """The shapes of the networks, from what an export says of itself."""
     trunks = {
-        name: encoder.EncoderConfig(**about["networks"][name] | encoder.PORTABLE)
+        name: encoder_config.EncoderConfig(**about["networks"][name] | encoder_config.PORTABLE)
         for name in trained_weights.NETWORKS
     }
     return networks.NetworksConfig(**about["networks"] | trunks)

@@ -20,7 +20,7 @@ from jax import numpy as jnp
 from electra_jax import config as config_lib
 from electra_jax.core import trees
 from electra_jax.data import vocabulary as vocabulary_lib
-from electra_jax.model import encoder, networks
+from electra_jax.model import encoder_config, networks
 from electra_jax.weights import trained_weights
 from electra_jax.weights.formats import (
     google,
@@ -362,8 +362,8 @@ def _with_padded_rows(leaves, shape):
 
 def _encoder_config(shape, trunk=modern_electra.PUBLISHED):
     """An encoder of this shape; weights that were read are not trained, so none drops."""
-    return encoder.EncoderConfig(
+    return encoder_config.EncoderConfig(
         shape.layers, shape.width, shape.heads, shape.feed_forward,
         dropout=0.0, attention_dropout=0.0, dropout_bits=8, initial_scale=0.02,
-        **trunk, **encoder.PORTABLE,
+        **trunk, **encoder_config.PORTABLE,
     )  # fmt: skip

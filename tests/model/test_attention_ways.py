@@ -14,6 +14,7 @@ from electra_jax import config as config_lib
 from electra_jax.core import meshes
 from electra_jax.model import (
     attention,
+    attention_ways,
     blockwise_attention,
     encoder,
     fused_attention,
@@ -103,7 +104,7 @@ def test_fused_agrees_with_einsum_and_drops_the_same_probabilities(
     if "window" in settings:
         visible_BLM &= attention.near(384, settings["window"])
     if "direction" in settings:
-        visible_BLM &= encoder.DIRECTIONS[settings["direction"]](jnp.ones((384, 384), bool))
+        visible_BLM &= attention_ways.DIRECTIONS[settings["direction"]](jnp.ones((384, 384), bool))
     words = drawn_BHLM = None
     if "bits" in settings:
         rows = 384 * settings["bits"] // 32
@@ -143,7 +144,7 @@ def test_blockwise_agrees_with_einsum_on_every_real_token_and_drops_the_same(
     if "window" in settings:
         visible_BLM &= attention.near(384, settings["window"])
     if "direction" in settings:
-        visible_BLM &= encoder.DIRECTIONS[settings["direction"]](jnp.ones((384, 384), bool))
+        visible_BLM &= attention_ways.DIRECTIONS[settings["direction"]](jnp.ones((384, 384), bool))
     dtype = {None: None, 8: jnp.uint8, 32: jnp.uint32}[settings.get("bits")]
     drawn_BHLM = dtype and jax.random.bits(jax.random.key(0), (4, 2, 384, 384), dtype)
     dropout = settings.get("dropout", 0.0)

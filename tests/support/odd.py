@@ -9,7 +9,7 @@ from jax import numpy as jnp
 
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams, trees
-from electra_jax.model import encoder, networks
+from electra_jax.model import encoder_config, networks
 from electra_jax.objectives import replaced_token_detection, sampling
 from electra_jax.objectives.objective import Objective
 
@@ -36,9 +36,9 @@ def trunk(layers: int, width: int, heads: int, feed_forward: int, **changes):
         dropout=0.1, attention_dropout=0.1, dropout_bits=8, initial_scale=0.02,
         positions="learned", rotary_base=10_000.0, feed_forward_kind="gelu", norm_place="post",
         norm_kind="layer", biases=True, local_window=0, global_every=3,
-        **encoder.PORTABLE,
+        **encoder_config.PORTABLE,
     )  # fmt: skip
-    return encoder.EncoderConfig(layers, width, heads, feed_forward, **settings | changes)
+    return encoder_config.EncoderConfig(layers, width, heads, feed_forward, **settings | changes)
 
 
 def pair(vocab_size: int, embedding_size: int, max_positions: int, generator, discriminator):

@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 
 from benchmarks import canary
-from electra_jax.model import blockwise_attention, encoder, fused_attention, residual_norm
+from electra_jax.model import blockwise_attention, encoder_config, fused_attention, residual_norm
 
 ARRAY = np.array([1.0, -4.0, 2.0])
 
@@ -44,8 +44,10 @@ def test_a_computation_has_finite_results_that_the_forms_of_a_gpu_repeat(name, m
     found = canary.on(cpu, compute)
     assert all(abs(x).max() > 0 for x in found)
 
-    forms_on = encoder.forms_on
-    monkeypatch.setattr(encoder, "forms_on", lambda *_, **__: forms_on("gpu", norms_in_kernel=True))
+    forms_on = encoder_config.forms_on
+    monkeypatch.setattr(
+        encoder_config, "forms_on", lambda *_, **__: forms_on("gpu", norms_in_kernel=True)
+    )
     monkeypatch.setattr(lax, "platform_dependent", lambda *x, default, **_: default(*x))
     monkeypatch.setattr(residual_norm, "KernelSettings", interpreted(residual_norm.KernelSettings))
     assert canary.error_of(canary.on(cpu, compute), found) <= tolerance

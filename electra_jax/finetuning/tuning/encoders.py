@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from electra_jax.core import meshes, sharding
 from electra_jax.data import vocabulary as vocabulary_lib
 from electra_jax.finetuning import config as finetuning_config
-from electra_jax.model import accounting, encoder, networks
+from electra_jax.model import accounting, encoder_config, networks
 from electra_jax.weights import checkpoint, reading, trained_weights
 
 
@@ -118,7 +118,7 @@ def networks_of(
         attention_dropout=recipe.attention_dropout,
         remat=config.run.remat,
         frozen_layers=recipe.frozen_layers,
-        **encoder.forms_on(
+        **encoder_config.forms_on(
             platform,
             config.run.scan,
             norms_in_kernel=meshes.runs_triton(meshes.first_device(mesh)),
