@@ -6,8 +6,8 @@ Other subpackages call `preparation.prepare` with `planning.DataSettings`, read 
 A run that trains while its text is prepared calls `background.open_rows` and reads with
 `streaming`. `downloads` tells how much of a source is on this machine, `servers` asks servers
 within a time limit, and `hub_errors` says why the Hugging Face Hub gives no files. Most other
-modules are the stages of preparation; `staged_shards` keeps rows that are in a bucket on this
-machine while `pipeline` reads them.
+modules are the stages of preparation, whose last is `shard_writer`; `staged_shards` keeps rows that
+are in a bucket on this machine while `pipeline` reads them.
 
 Data goes text -> vocabulary -> segments -> records while preparing, and records -> pipeline while
 training.

@@ -8,13 +8,12 @@
     manifest.json               settings, vocabulary, counts, rows and CRC32 of each file, own hash
     unigram.npy                 [2, V] int64: how often each id occurs in train and held-out text
 
-A shard is written under another name and renamed when it is complete, so a file under its own name
-is always complete. The raw files contain no checksums. Instead, `open` compares the size of every
-file with the manifest, the first read from a shard compares its CRC32 (once per process; about a
-second per gigabyte), and `verify` compares the CRC32 of all files. Reading takes one fancy index
-per shard, without decoding and with a single copy.
+`shard_writer` writes the shards. The raw files contain no checksums. Instead, `open` compares the
+size of every file with the manifest, the first read from a shard compares its CRC32 (once per
+process; about a second per gigabyte), and `verify` compares the CRC32 of all files. Reading takes
+one fancy index per shard, without decoding and with a single copy.
 
-The manifest and the shards stay in one file, although it is long: they are one format, with one
+The manifest and the reader stay in one file, although it is long: they are one format, with one
 FORMAT_VERSION, and they change together.
 """
 
@@ -39,7 +38,6 @@ from electra_jax.host import safe_files, staged_files, staging
 FORMAT_VERSION = 2
 LANES = ("ids", "marks")  # a shard has one file per lane
 SPLITS = ("train", "heldout")
-SHARD_ROWS = 65_536  # maximum per shard
 MAPPED_SHARDS = 128  # of a folder at least; each keeps a file per lane open
 _SHARDS_OF_A_SOURCE = 32  # the rows of two groups, see pipeline.GROUP, lie in so many
 MANIFEST = "manifest.json"
@@ -107,78 +105,6 @@ class Manifest:
 NOT_HASHED = ("looked_at", "unknown")
 
 
-class ShardWriter:
-    """Writes the rows of one split of one unit of text, as shards of `shard_rows` rows each."""
-
-    def __init__(self, directory: str, name: str, shard_rows: int = SHARD_ROWS):
-        self._directory = directory
-        self._name = name
-        self._shard_rows = shard_rows
-
-        self._files: dict[str, Any] = {}  # lane -> open file of the shard under way
-        self._partial: dict[str, str] = {}  # lane -> its name
-        self._rows = 0
-        self._crc: dict[str, int] = {}
-        self._shards: list[Shard] = []
-        os.makedirs(directory, exist_ok=True)
-
-    def write(self, ids_BL: np.ndarray, marks_BL: np.ndarray) -> None:
-        """Appends rows."""
-        while len(ids_BL):
-            if not self._files:
-                self._begin()
-
-            count = self._shard_rows - self._rows
-            for lane, rows in zip(LANES, (ids_BL[:count], marks_BL[:count])):
-                data = rows.tobytes()
-                self._files[lane].write(data)
-                self._crc[lane] = zlib.crc32(data, self._crc[lane])
-
-            self._rows += len(ids_BL[:count])
-            ids_BL, marks_BL = ids_BL[count:], marks_BL[count:]
-            if self._rows == self._shard_rows:
-                self._finish()
-
-    def close(self) -> tuple[Shard, ...]:
-        """Finishes the last shard and returns all shards."""
-        if self._files:
-            self._finish()
-        return tuple(self._shards)
-
-    def discard(self) -> None:
-        """Removes the unfinished shard. Finished ones stay; the next run overwrites them."""
-        for lane, file in self._files.items():
-            try:
-                file.close()
-            finally:  # closing flushes, which fails again on a full disk
-                os.remove(self._partial[lane])
-        self._files = {}
-
-    def _shard_name(self):
-        return f"{self._name}-{len(self._shards):03d}"
-
-    def _path(self, lane):
-        return os.path.join(self._directory, f"{self._shard_name()}.{lane}")
-
-    def _begin(self):
-        self._partial = {lane: safe_files.partial_name(self._path(lane)) for lane in LANES}
-        self._files = {lane: builtins.open(self._partial[lane], "wb") for lane in LANES}
-        self._rows, self._crc = 0, dict.fromkeys(LANES, 0)
-
-    def _finish(self):
-        for file in self._files.values():
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
-
-        # Only now, with all lanes on the disk, do the files get their names.
-        for lane in LANES:
-            os.replace(self._partial[lane], self._path(lane))
-
-        self._shards.append(Shard(self._shard_name(), self._rows, self._crc))
-        self._files = {}
-
-
 class Records:
     """A prepared folder, open for reading. Its files are mapped when they are first read."""
 
@@ -229,14 +155,8 @@ class Records:
 
     def shard_files(self, split: str, source_index: int, shard: int) -> dict[str, int]:
         """{path: bytes} of the files of a shard."""
-        found = self._shard(split, source_index, shard)
-        length = self.manifest.sequence_length
-        return {
-            _lane_path(self.directory, split, found.name, lane): shard_bytes(
-                found.rows, length, dtype
-            )
-            for lane, dtype in self.manifest.lanes.items()
-        }
+        found, about = self._shard(split, source_index, shard), self.manifest
+        return _sizes(self.directory, split, found, about.sequence_length, about.lanes)
 
     def forget(self, split: str, source_index: int, shard: int) -> None:
         """Ends the mapping of a shard's files; `read` maps and checks them again."""
@@ -384,13 +304,11 @@ def open(directory: str) -> Records:  # noqa: A001 - reads as records.open
     manifest = read_manifest(directory)
     bucket_sizes = staging.sizes(directory)
     for split, shard in _shards(manifest):
-        for lane, dtype in manifest.lanes.items():
-            path = _lane_path(directory, split, shard.name, lane)
-            expected = shard_bytes(shard.rows, manifest.sequence_length, dtype)
+        sizes = _sizes(directory, split, shard, manifest.sequence_length, manifest.lanes)
+        for path, expected in sizes.items():
             # What is in the bucket in its full size is fetched when it is needed.
-            if bucket_sizes.get(os.path.relpath(path, directory)) != expected or os.path.exists(
-                path
-            ):
+            in_bucket = bucket_sizes.get(os.path.relpath(path, directory)) == expected
+            if not in_bucket or os.path.exists(path):
                 check_size(path, expected)
 
     unigram = os.path.join(directory, UNIGRAM)
@@ -499,9 +417,7 @@ def shards_are_whole(
     """
     try:
         for shard in shards:
-            for lane, dtype in lanes.items():
-                path = _lane_path(directory, split, shard.name, lane)
-                expected = shard_bytes(shard.rows, length, dtype)
+            for path, expected in _sizes(directory, split, shard, length, lanes).items():
                 if bucket_sizes.get(os.path.relpath(path, directory)) != expected:
                     check_size(path, expected)
     except ValueError:
@@ -530,6 +446,14 @@ def _shards(manifest):
         for split in SPLITS:
             for shard in source.shards[split]:
                 yield split, shard
+
+
+def _sizes(directory, split, shard, length, lanes):
+    """{path: bytes} of the files of a shard."""
+    return {
+        _lane_path(directory, split, shard.name, lane): shard_bytes(shard.rows, length, dtype)
+        for lane, dtype in lanes.items()
+    }
 
 
 def _lane_path(directory, split, name, lane):

@@ -19,6 +19,7 @@ from electra_jax.data import (
     planning,
     records,
     segments,
+    shard_writer,
     tokenising,
     unit_files,
     vocabulary_fit,
@@ -123,7 +124,9 @@ class _SplitWriter:
             s.rows, s.sequence_length, seeds, s.single_segment_rate, s.short_row_rate
         )
         self._layout = segments.Layout.of(vocabulary, s.sequence_length)
-        self._writer = records.ShardWriter(records.split_directory(task.folder, split), task.name)
+        self._writer = shard_writer.ShardWriter(
+            records.split_directory(task.folder, split), task.name
+        )
 
         self._rows = []  # not yet written
         self._ids = []  # of documents, not yet counted

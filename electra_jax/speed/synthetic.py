@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from electra_jax import config as config_lib
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import sharding
-from electra_jax.data import records
+from electra_jax.data import records, shard_writer
 from electra_jax.step import plans, train_step
 
 PAD, UNK, CLS, SEP, MASK, FIRST = range(6)
@@ -93,7 +93,7 @@ def write_records(
 ) -> records.Records:
     """Writes random training rows to disk in the real format and opens them for reading."""
     made = rows(vocabulary, count, length, 0)
-    writer = records.ShardWriter(records.split_directory(folder, "train"), "made-up")
+    writer = shard_writer.ShardWriter(records.split_directory(folder, "train"), "made-up")
     writer.write(*made)
     shards = {"train": writer.close(), "heldout": ()}
 

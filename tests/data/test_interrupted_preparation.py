@@ -12,14 +12,7 @@ import sys
 
 import pytest
 
-from electra_jax.data import (
-    planning,
-    preparation,
-    records,
-    text,
-    totals,
-    unit_rows,
-)
+from electra_jax.data import planning, preparation, shard_writer, text, totals, unit_rows
 from electra_jax.host import error_causes, lock
 from support.digests import digests
 from support.prepared import prepare, settings_for
@@ -94,7 +87,7 @@ def test_a_unit_that_was_built_with_its_moved_bound_is_not_built_again(corpus, v
 
 def test_a_full_disk_is_one_line_and_the_next_run_goes_on(corpus, vocab, monkeypatch):
     settings, root = settings_for(corpus, vocab), str(corpus / "data")
-    write, units = records.ShardWriter._finish, []
+    write, units = shard_writer.ShardWriter._finish, []
 
     def full(writer):
         units.append(writer)
@@ -102,7 +95,7 @@ def test_a_full_disk_is_one_line_and_the_next_run_goes_on(corpus, vocab, monkeyp
             raise OSError(errno.ENOSPC, "No space left on device")
         write(writer)
 
-    monkeypatch.setattr(records.ShardWriter, "_finish", full)
+    monkeypatch.setattr(shard_writer.ShardWriter, "_finish", full)
     with pytest.raises(
         error_causes.MayPass, match="no space left for .*; free some or set data.dir"
     ) as error:

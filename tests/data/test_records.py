@@ -10,7 +10,7 @@ import zlib
 import numpy as np
 import pytest
 
-from electra_jax.data import records
+from electra_jax.data import records, shard_writer
 from electra_jax.host import safe_files
 from support import made_records
 
@@ -96,7 +96,7 @@ def test_shards_are_raw_little_endian_arrays(tmp_path, dtype):
 
 
 def test_a_large_unit_becomes_several_shards(tmp_path):
-    writer = records.ShardWriter(str(tmp_path), "wiki-00000", shard_rows=4)
+    writer = shard_writer.ShardWriter(str(tmp_path), "wiki-00000", shard_rows=4)
     for begin in (0, 3, 6):
         ids = np.arange(begin, begin + 3, dtype=np.uint16)[:, None]
         writer.write(ids, ids.astype(np.uint8))
@@ -109,7 +109,7 @@ def test_a_large_unit_becomes_several_shards(tmp_path):
 
 
 def test_an_unfinished_shard_never_has_its_own_name(tmp_path):
-    writer = records.ShardWriter(str(tmp_path), "wiki-00000")
+    writer = shard_writer.ShardWriter(str(tmp_path), "wiki-00000")
     writer.write(np.zeros((2, 4), np.uint16), np.zeros((2, 4), np.uint8))
     begun = files(tmp_path)
     assert len(begun) == 2 and all(
@@ -203,7 +203,7 @@ def test_a_folder_without_manifest_says_what_to_do(tmp_path):
 
 def test_two_writers_of_one_shard_do_not_disturb_each_other(tmp_path):
     """As when a cluster takes a machine for lost that is only slow, and builds its unit again."""
-    writers = [records.ShardWriter(str(tmp_path), "wiki-00000") for _ in range(2)]
+    writers = [shard_writer.ShardWriter(str(tmp_path), "wiki-00000") for _ in range(2)]
     row = np.ones((1, 4), np.uint16), np.ones((1, 4), np.uint8)
     for writer in (*writers, writers[0]):
         writer.write(*row)

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from electra_jax.data import pipeline, records, streaming
+from electra_jax.data import pipeline, records, shard_writer, streaming
 from support import made_records
 
 
@@ -24,7 +24,7 @@ class Made:
                 place = records.split_directory(self.folder, split)
                 found[split] = ()
                 for number, size in enumerate(lengths):
-                    writer = records.ShardWriter(place, f"{name}-{number:03d}part")
+                    writer = shard_writer.ShardWriter(place, f"{name}-{number:03d}part")
                     ids = np.repeat(np.arange(row, row + size)[:, None], 4, 1).astype("<u2")
                     writer.write(ids, ids.astype(np.uint8))
                     found[split] += writer.close()

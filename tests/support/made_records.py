@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from electra_jax.data import records
+from electra_jax.data import records, shard_writer
 
 
 def write(directory, sources, length=4, heldout_rows=3, dtype="<u2"):
@@ -14,7 +14,7 @@ def write(directory, sources, length=4, heldout_rows=3, dtype="<u2"):
         row = 1000 * s
         for split, rows in [("train", size) for size in sizes] + [("heldout", heldout_rows)]:
             name = f"source{s}-{len(shards[split]):05d}"
-            writer = records.ShardWriter(records.split_directory(directory, split), name)
+            writer = shard_writer.ShardWriter(records.split_directory(directory, split), name)
             numbers = np.arange(row, row + rows) if split == "train" else np.arange(rows)
             writer.write(
                 np.repeat(numbers[:, None], length, 1).astype(dtype),
