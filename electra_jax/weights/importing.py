@@ -99,9 +99,26 @@ def _fitting_config(found, recipe, workdir):
     """Returns the recipe with the shapes, the layers and the vocabulary of the weights.
 
     Raises ConfigError if the recipe asks for other layers or another head than these or the
-    published ones.
+    published ones, or for another vocabulary.
     """
-    shape, vocabulary, model = found.networks, found.vocabulary, recipe.model
+    model, data = _fitting_model(found, recipe.model), _fitting_data(found, recipe.data, workdir)
+    objective = dataclasses.replace(recipe.objective, name=_objective_name(found, recipe))
+    init = dataclasses.replace(recipe.init, from_=workdir)
+    if objective.name in config_lib.WITHOUT_GENERATOR:
+        # Asked for by a recipe of another objective, as configs/continued.py with a BERT.
+        init = dataclasses.replace(init, missing_generator="fresh")
+
+    name = os.path.basename(workdir)
+    config = dataclasses.replace(
+        recipe, name=name, data=data, model=model, objective=objective, init=init
+    )
+    # Parsed once more, so that the new combination is checked like any other configuration.
+    return config_lib.parse(config_lib.to_tree(config))
+
+
+def _fitting_model(found, model):
+    """The section `model` with the shapes and the kinds of layers of the weights."""
+    shape = found.networks
     trunk = modern_electra.trunk_of(shape.discriminator)
     kinds = modern_electra.read_settings(trunk) | {"discriminator_head": shape.discriminator_head}
     published = modern_electra.PUBLISHED | {"discriminator_head": "token"}
@@ -115,49 +132,36 @@ def _fitting_config(found, recipe, workdir):
     def network(trunk):
         return config_lib.Network(trunk.layers, trunk.width, trunk.heads, trunk.feed_forward)
 
-    changes = kinds | {
-        "embedding_size": shape.embedding_size,
-        "max_positions": shape.max_positions or found.limit,
-        "discriminator": network(shape.discriminator),
-        "sharing": shape.sharing,
-        "shared_layers": shape.shared_layers,
-    }
-    if found.role("generator"):
-        changes["generator"] = network(shape.generator)
+    return dataclasses.replace(
+        model,
+        **kinds,
+        embedding_size=shape.embedding_size,
+        max_positions=shape.max_positions or found.limit,
+        discriminator=network(shape.discriminator),
+        generator=network(shape.generator) if found.role("generator") else model.generator,
+        sharing=shape.sharing,
+        shared_layers=shape.shared_layers,
+    )
 
-    if recipe.data.added_pieces:
+
+def _fitting_data(found, data, workdir):
+    """The section `data` with the vocabulary of the weights, and rows that they can read."""
+    if data.added_pieces:
         raise config_lib.ConfigError(
-            f"data.added_pieces={recipe.data.added_pieces} makes another vocabulary than that of"
+            f"data.added_pieces={data.added_pieces} makes another vocabulary than that of"
             " these weights, which the workdir gets; leave it out, or begin a run with them:"
             f" --config.init.from={found.source}"
         )
 
-    data = dataclasses.replace(
-        recipe.data,
-        vocab=os.path.join(
-            workdir, prepared_data.VOCABULARY, vocabulary_lib.FILES[vocabulary.kind]
-        ),
+    vocabulary = found.vocabulary
+    file = vocabulary_lib.FILES[vocabulary.kind]
+    return dataclasses.replace(
+        data,
+        vocab=os.path.join(workdir, prepared_data.VOCABULARY, file),
         lower_case=vocabulary.lower_case,
         strip_accents=vocabulary.strip_accents,
-        sequence_length=min(recipe.data.sequence_length, shape.max_positions or found.limit),
+        sequence_length=min(data.sequence_length, found.networks.max_positions or found.limit),
     )
-
-    objective = dataclasses.replace(recipe.objective, name=_objective_name(found, recipe))
-    init = dataclasses.replace(recipe.init, from_=workdir)
-    if objective.name in config_lib.WITHOUT_GENERATOR:
-        # Asked for by a recipe of another objective, as configs/continued.py with a BERT.
-        init = dataclasses.replace(init, missing_generator="fresh")
-
-    config = dataclasses.replace(
-        recipe,
-        name=os.path.basename(workdir),
-        data=data,
-        model=dataclasses.replace(model, **changes),
-        objective=objective,
-        init=init,
-    )
-    # Parsed once more, so that the new combination is checked like any other configuration.
-    return config_lib.parse(config_lib.to_tree(config))
 
 
 def _objective_name(found, recipe):
