@@ -126,8 +126,7 @@ def prepare(
     data = reading.read(task, config.data.dir, config.data.dev_share)
     task, report = data.task, data.report
 
-    wanted = config.recipe.sequence_length or task.sequence_length
-    length = min(wanted, max_tokens or wanted)
+    length, wanted = row_length(config, task, max_tokens), row_length(config, task)
     if length < wanted:
         report.note(
             f"{task.name}: rows of {length} tokens instead of {wanted}: the encoder has no more"
@@ -144,12 +143,8 @@ def prepare(
         return prepare_split(config, task, split, vocabulary, length, scale, report, training)
 
     trained = part(train, training=True) if train is not None else None
-    if trained is not None and not len(trained.rows):
-        raise config_lib.ConfigError(
-            f"task {task.name}: none of {len(train.examples):,} questions in"
-            f" {', '.join(train.files)} has an answer that stands in its context and fits a window;"
-            " look at the answers there"
-        )
+    if trained is not None:
+        _check_trainable(task, trained)
     dev = {name: part(split) for name, split in data.dev.items()}
     test = {name: part(split) for name, split in data.test.items()}
 
@@ -168,6 +163,16 @@ def prepare(
         )
 
     return PreparedTask(task, trained, dev, test, length, buckets, scale, report)
+
+
+def row_length(config: finetuning_config.Config, task: task_lib.Task, max_tokens: int = 0) -> int:
+    """The tokens of the longest row: as the recipe or the task says, and up to `max_tokens`.
+
+    Args:
+      max_tokens: the longest row that the encoder can read; 0 means any length.
+    """
+    wanted = config.recipe.sequence_length or task.sequence_length
+    return min(wanted, max_tokens or wanted)
 
 
 def prepare_split(
@@ -201,6 +206,17 @@ def prepare_split(
         without_answer=config.span.without_answer,
     )
     return PreparedSplit(split, made, _rows(made, scale), _targets(split, made))
+
+
+def _check_trainable(task, trained):
+    """Raises ConfigError if no question has an answer that can be trained on."""
+    split = trained.split
+    if not len(trained.rows):
+        raise config_lib.ConfigError(
+            f"task {task.name}: none of {len(split.examples):,} questions in"
+            f" {', '.join(split.files)} has an answer that stands in its context and fits a window;"
+            " look at the answers there"
+        )
 
 
 def _train_split(config, task, train, report):

@@ -173,9 +173,7 @@ class Model:
     def _prepared(self, split, report) -> datasets.PreparedTask:
         """The task with these examples as its test set."""
         config, found = self.tuned.settings, self.tuned.encoder
-        wanted = config.recipe.sequence_length or self.task.sequence_length
-        length = min(wanted, found.networks.max_positions or wanted)
-
+        length = datasets.row_length(config, self.task, found.networks.max_positions)
         scale = tuple(self.tuned.about["scale"])
         part = datasets.prepare_split(
             config, self.task, split, found.vocabulary, length, scale, report
