@@ -12,7 +12,7 @@ from jax import numpy as jnp
 
 from electra_jax.core import streams
 from electra_jax.model import accounting, layers, networks
-from support import corpus, odd
+from support import corpus, odd, small_objectives
 from support.published import VOCABULARY, shapes_of, tree_of
 
 
@@ -131,6 +131,27 @@ def test_every_input_is_used(outputs):
         moved = odd.forward()(odd.weights(), dataclasses.replace(batch, **change))
         for old, new in zip(outputs, moved):
             assert abs(old - new)[batch.real_BL].max() > 1e-2
+
+
+def test_the_context_head_hears_the_cls_of_its_own_document():
+    config = dataclasses.replace(small_objectives.SHALLOW, discriminator_head="cls_context")
+    params = odd.weights(config)
+    assert "discriminator/head/norm/scale" in odd.flat(params)
+    batch = odd.batch()
+    hidden_BLD, logits_BL = networks.discriminator_outputs(config, params, batch)
+    head = jax.tree.map(np.asarray, params["discriminator"]["head"])
+    #                  [CLS] of each token's document in the first row, padding left out
+    for token, cls in enumerate([0, 0, 0, 0, 0, 0, 0, 7, 7, 7]):
+        heard_D = np.asarray(hidden_BLD[0, token] + hidden_BLD[0, cls])
+        heard_D = (heard_D - heard_D.mean()) / np.sqrt(heard_D.var() + 1e-12)
+        heard_D = heard_D * head["norm"]["scale"] + head["norm"]["bias"]
+        scored_D = np.asarray(
+            jax.nn.gelu(
+                heard_D @ head["dense"]["kernel"] + head["dense"]["bias"], approximate=False
+            )
+        )
+        expected = scored_D @ head["output"]["kernel"][:, 0] + head["output"]["bias"][0]
+        assert float(logits_BL[0, token]) == pytest.approx(float(expected), abs=1e-4)
 
 
 # Dropout

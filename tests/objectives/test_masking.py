@@ -13,7 +13,7 @@ from scipy import stats
 from electra_jax.core import batch as batch_lib
 from electra_jax.core import streams
 from electra_jax.objectives import masking
-from support import odd
+from support import odd, small_objectives
 
 UNLIKELY = 1e-4  # seeds are fixed, so a p-value below it is a fault and not bad luck
 
@@ -220,6 +220,55 @@ def test_a_span_takes_tokens_of_one_text(middle, second):
     b = 4 + gap
     rows = {tuple(sorted(slots_N)) for slots_N in found.slots_BN.tolist()}
     assert rows == {(first, 2, 3, b), (b, b + 1, b + 2, b + 3)}
+
+
+def test_words_are_chosen_whole():
+    """Twelve tokens, words of 2, 1, 3, 1, 2 and 3; four slots. The last word may be cut."""
+    starts_L = np.array([1, 0, 1, 1, 0, 0, 1, 1, 0, 1, 0, 0], bool)
+    word_L = np.cumsum(starts_L)
+    rows = 300
+    chosen = masking.choose(
+        row_keys(rows, seed=11), jnp.ones((rows, 12), bool), jnp.full(rows, 4),
+        jnp.tile(starts_L, (rows, 1)), n=5, mask_token_rate=1.0,
+    )  # fmt: skip
+    sizes = np.bincount(word_L)
+    for slots_N in np.asarray(chosen.slots_BN)[:, :4]:
+        found = np.bincount(word_L[slots_N], minlength=7)
+        cut = [word for word in range(1, 7) if 0 < found[word] < sizes[word]]
+        assert len(cut) <= 1
+        assert len(set(slots_N.tolist())) == 4
+        for word in cut:  # from its start
+            first = int(np.argmax(word_L == word))
+            assert {first + i for i in range(found[word])} <= set(slots_N.tolist())
+
+
+def test_spans_are_words_with_a_geometric_number_of_them():
+    starts_BL = jnp.ones((400, 100), bool)
+    borders_BL = jnp.zeros_like(starts_BL).at[:, 0].set(True)
+    spans_BL = masking.span_starts(row_keys(400, seed=11), starts_BL, borders_BL, 3.8)
+    assert float(spans_BL[:, 1:].mean()) == pytest.approx(1 / 3.8, abs=0.005)
+    between = np.diff(np.flatnonzero(np.asarray(spans_BL).ravel()))
+    assert (between == 1).mean() == pytest.approx(1 / 3.8, abs=0.01)
+    assert (between == 3).mean() == pytest.approx((1 / 3.8) * (1 - 1 / 3.8) ** 2, abs=0.01)
+    assert not (spans_BL & ~starts_BL).any()
+
+
+def test_a_unit_that_is_not_known_is_refused():
+    """It would have been taken for spans, without a word."""
+    batch, objective = odd.batch(), small_objectives.make("masked_lm", mask_unit="sentence")
+    with pytest.raises(ValueError, match="mask_unit='sentence' is none of 'token', 'word', 'span'"):
+        objective.choose(batch, small_objectives.keys(batch), objective.knobs(0.0))
+
+
+@pytest.mark.parametrize("unit", ["word", "span"])
+def test_the_unit_reaches_the_step(unit):
+    ids_BL = np.tile(np.arange(5, 25), (200, 1))
+    marks_BL = np.tile(np.where(np.arange(20) % 2, 0, 4), (200, 1))  # words of two tokens
+    batch = odd.batch(ids_BL, marks_BL)
+    objective = small_objectives.make("masked_lm", mask_rate=0.2, slots=4, mask_unit=unit)
+    chosen = objective.choose(batch, small_objectives.keys(batch), objective.knobs(0.0))
+    for slots_N in np.sort(np.asarray(chosen.slots_BN)):
+        assert {slot // 2 for slot in slots_N[::2]} == {slot // 2 for slot in slots_N[1::2]}
 
 
 # Masking, writing back, labelling

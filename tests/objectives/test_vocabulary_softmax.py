@@ -313,3 +313,20 @@ def test_what_is_offered_leaves_nothing_for_the_backward_pass():
     shapes = [x.aval.shape for line in program.eqns for x in line.outvars]
     assert (B, N, V // 128) in shapes  # of one draw
     assert (4, B, N, V // 128) not in shapes
+
+
+def test_score_is_predict_and_sample_without_the_draw():
+    draw = np.random.default_rng(0)
+    vectors_BNE = jnp.asarray(draw.standard_normal((2, 3, 4)), jnp.float32)
+    table_VE = jnp.asarray(draw.standard_normal((256, 4)), jnp.float32)
+    bias_V, targets_BN = jnp.zeros(256), jnp.asarray(draw.integers(0, 200, (2, 3)))
+    row_keys = jax.random.split(jax.random.key(11), 2)
+    predicted = vocabulary_softmax.predict_and_sample(
+        table_VE, bias_V, jnp.float32(1), vectors_BNE, targets_BN, row_keys, size=200,
+        forbidden_ids=(),
+    )  # fmt: skip
+    losses_BN, hits_BN = vocabulary_softmax.score(
+        table_VE, bias_V, vectors_BNE, targets_BN, size=200
+    )
+    np.testing.assert_array_equal(losses_BN, predicted.losses_BN)
+    np.testing.assert_array_equal(hits_BN, predicted.hits_BN)
