@@ -31,6 +31,7 @@ from electra_jax.data import (
     utf8,
 )
 from electra_jax.data import vocabulary as vocabulary_lib
+from electra_jax.data.text_options import TextOptions
 
 _SEED = 0  # as in the configurations, so the held-out text of a run gives that run's held-out rows
 _LONGEST_WORD = 100  # characters; text without a blank in so many may be cut anywhere
@@ -214,7 +215,7 @@ def _options(settings, source):
                 f"the run reads its own sources by {name}={getattr(settings, name)!r}, which has no"
                 f" value for the source {source.name!r}; set data.{name}"
             )
-    return text.Options(**fields)
+    return TextOptions(**fields)
 
 
 def _check_encoding(source, documents, invalid_utf8):

@@ -26,6 +26,7 @@ from electra_jax.data import (
     vocabulary_fit,
     vocabulary_training,
 )
+from electra_jax.data.text_options import TextOptions
 from electra_jax.host import staging
 
 if TYPE_CHECKING:  # each worker would import the parsing of configurations too
@@ -100,9 +101,9 @@ def parse_sources(settings: "DataSettings | fields.Data") -> tuple[text.Source, 
     return sources
 
 
-def options(settings: DataSettings, source: text.Source) -> text.Options:
+def options(settings: DataSettings, source: text.Source) -> TextOptions:
     """How the text of a source is read."""
-    return text.Options(
+    return TextOptions(
         text_field=by_source.of(settings.text_field, source.name),
         documents=by_source.of(settings.documents, source.name),
         invalid_utf8=settings.invalid_utf8,
@@ -209,7 +210,7 @@ class UnitTask:
     source_index: int
     unit_index: int  # within its source
     unit: Any  # see text.units
-    options: text.Options  # how it is read
+    options: TextOptions  # how it is read
     heldout_below: int  # a document with a smaller hash is held out
     vocabulary: str = ""  # sha256 of the folder's vocabulary; empty until that is made
 

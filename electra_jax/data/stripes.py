@@ -30,6 +30,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from electra_jax.data import planning, text, text_files
+from electra_jax.data.text_options import TextOptions
 from electra_jax.host import lock as lock_lib
 from electra_jax.host import safe_files
 
@@ -61,7 +62,7 @@ def withdraw(units: str) -> None:
 def documents(
     task: planning.UnitTask,
     units: str,
-    options: text.Options,
+    options: TextOptions,
     counts: collections.Counter,
     *,
     write: bool = True,

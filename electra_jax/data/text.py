@@ -19,8 +19,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from electra_jax.data import builtin, text_field, text_files, text_hub, text_remote, text_tfds
+from electra_jax.data.text_options import TextOptions
 
-DOCUMENTS = tuple(text_files.SEPARATE)  # what `Options.documents` may be
+DOCUMENTS = tuple(text_files.SEPARATE)  # what `TextOptions.documents` may be
 _NAMED = re.compile(r"([^=:/*]*)=(.*)", re.DOTALL)  # no path, whose '=' is its own
 _LONGEST_NAME = 40  # characters
 _STRIPE_BYTES = 32 << 20  # of text
@@ -36,16 +37,6 @@ class Source:
     spec: str  # without the name and the weight
     name: str  # short and unique; used in file names and names of metrics
     weight: float | None  # None if no source has a weight
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """How the text of one source is read; the fields are those of `config.data`."""
-
-    text_field: str = "text"
-    documents: str = "blank_lines"
-    invalid_utf8: str = "replace"
-    min_document_characters: int = 0
 
 
 def parse(data_source: str) -> tuple[Source, ...]:
@@ -254,7 +245,7 @@ class BuiltinUnit:
         """The source that it is of, for users."""
         return "builtin"
 
-    def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
+    def documents(self, options: TextOptions, counts: collections.Counter) -> Iterator[str]:
         """Yields its documents; counts in `counts` what is left out or was not UTF-8."""
         return kept(self.part.documents(), options, counts)
 
@@ -282,7 +273,7 @@ class FileUnit:
         """The approximate size of its text."""
         return text_files.text_bytes(self.path) // self.stripes
 
-    def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
+    def documents(self, options: TextOptions, counts: collections.Counter) -> Iterator[str]:
         """Yields its documents; counts in `counts` what is left out or was not UTF-8."""
         if _is_parquet(self.path):
             found = text_files.parquet_documents(
@@ -329,7 +320,7 @@ class FetchedUnit:
         """The approximate size of its text."""
         return text_files.text_bytes(self.file.name, self.file.bytes) // self.stripes
 
-    def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
+    def documents(self, options: TextOptions, counts: collections.Counter) -> Iterator[str]:
         """Yields its documents; counts in `counts` what is left out or was not UTF-8."""
         return self.here().documents(options, counts)
 
@@ -362,7 +353,7 @@ class TfdsUnit:
         """The approximate size of its text."""
         return (self.end - self.first) * _TFDS_RECORD_BYTES
 
-    def documents(self, options: Options, counts: collections.Counter) -> Iterator[str]:
+    def documents(self, options: TextOptions, counts: collections.Counter) -> Iterator[str]:
         """Yields their texts; counts in `counts` what is left out or was not UTF-8."""
         return kept(self._texts(options, counts), options, counts)
 
@@ -376,7 +367,9 @@ class TfdsUnit:
                 yield text_field.of_record(record, where, options, counts)
 
 
-def kept(documents: Iterable[str], options: Options, counts: collections.Counter) -> Iterator[str]:
+def kept(
+    documents: Iterable[str], options: TextOptions, counts: collections.Counter
+) -> Iterator[str]:
     """Cleans documents: strips lines, drops empty ones and NULs; leaves out short documents."""
     for document in documents:
         lines = (line.strip() for line in document.replace("\0", "").splitlines())

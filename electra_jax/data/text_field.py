@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from electra_jax.data.text_options import TextOptions
+
 _REPLACED = "\ufffd".encode()  # the character that stands for invalid bytes
 
 
@@ -23,13 +25,12 @@ class MissingFieldError(ValueError):
 
 
 def of_record(
-    record: Mapping[str, Any], where: str, options: Any, counts: collections.Counter
+    record: Mapping[str, Any], where: str, options: TextOptions, counts: collections.Counter
 ) -> str:
     """The text of a record; '' for null and for NaN, as in parquet from a table with gaps.
 
     Args:
       where: what messages call the record.
-      options: a `text.Options`.
       counts: counts what was not UTF-8.
 
     Raises ValueError, one line, if it is no text, and MissingFieldError if there is no such field.
@@ -70,7 +71,7 @@ def missing(text_field: str, records: Iterable[Mapping[str, Any]]) -> list[str]:
     return left or []
 
 
-def as_text(value: Any, where: str, options: Any, counts: collections.Counter) -> str:
+def as_text(value: Any, where: str, options: TextOptions, counts: collections.Counter) -> str:
     """A value as text; decodes bytes and counts invalid UTF-8. '' for null and NaN.
 
     Raises ValueError, one line, if it is something else.

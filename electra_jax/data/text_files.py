@@ -10,8 +10,8 @@
 
 Endings may be in capitals too: a.TXT.GZ.
 
-`options` are text.Options; what is wrong with the text is added to `counts`. Errors are ValueErrors
-of one line that name the file and the remedy.
+What is wrong with the text is added to `counts`. Errors are ValueErrors of one line that name the
+file and the remedy.
 """
 
 import bz2
@@ -29,11 +29,11 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 
 from electra_jax.data import text_field
+from electra_jax.data.text_options import TextOptions
 
 LONGEST_DOCUMENT = 100_000_000  # characters of plain text; a worker needs over 20 bytes for each
 SEPARATE = {  # data.documents -> what makes several documents out of one of plain text
@@ -190,7 +190,10 @@ WHOLE = FilePart()
 
 
 def documents(
-    path: str, options: Any, counts: collections.Counter, parts: Iterable[FilePart] = (WHOLE,)
+    path: str,
+    options: TextOptions,
+    counts: collections.Counter,
+    parts: Iterable[FilePart] = (WHOLE,),
 ) -> Iterator[str]:
     """Yields the documents of a file that is no parquet, or of parts of it, see `blocks`.
 
@@ -213,7 +216,7 @@ def documents(
             yield from (document for _, document in found)
 
 
-def blocks(path: str, options: Any, counts: collections.Counter) -> np.ndarray:
+def blocks(path: str, options: TextOptions, counts: collections.Counter) -> np.ndarray:
     """[n, 3] `first`, `end` and `line` of parts of BLOCK documents each, the last with fewer.
 
     The file is read to its end, but no JSON of it. It must be neither compressed nor parquet.
@@ -235,7 +238,7 @@ def why_long(kind: str) -> str:
     return f"since {_ENDS[kind]}; {SEPARATE[kind]}, or give JSON lines with one document each"
 
 
-def first_records(path: str, options: Any) -> list[dict]:
+def first_records(path: str, options: TextOptions) -> list[dict]:
     """The first BLOCK records of a file of JSON lines or parquet; [] of any other.
 
     Records behind one that cannot be read are left out: whoever reads the file says why.
@@ -354,7 +357,7 @@ def _not_by_lines(path, line):
 
 
 def parquet_documents(
-    path: str, options: Any, counts: collections.Counter, stripe: int, stripes: int
+    path: str, options: TextOptions, counts: collections.Counter, stripe: int, stripes: int
 ) -> Iterator[str]:
     """The documents of stripe k of K.
 

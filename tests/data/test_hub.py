@@ -30,12 +30,13 @@ from electra_jax.data import (
     vocabulary,
     worker_pool,
 )
+from electra_jax.data.text_options import TextOptions
 from electra_jax.host import error_causes
 from electra_jax.speed import dry_run
 from support import hub_server
 from support.corpus import small_run, text_settings
 
-OPTIONS = text.Options()
+OPTIONS = TextOptions()
 WORDS = "the a cat dog sat ran on under mat tree and then it was".split()
 
 

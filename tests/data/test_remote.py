@@ -22,6 +22,7 @@ import pytest
 from fsspec.registry import _registry
 
 from electra_jax.data import preparation, records, servers, text, text_remote
+from electra_jax.data.text_options import TextOptions
 from electra_jax.host import error_causes, lock
 from support.corpus import text_settings, write_corpus
 
@@ -89,7 +90,7 @@ def web(tmp_path, monkeypatch):
 def documents(spec):
     (source,) = text.parse(spec)
     counts = collections.Counter()
-    return [one for unit in text.units(source) for one in unit.documents(text.Options(), counts)]
+    return [one for unit in text.units(source) for one in unit.documents(TextOptions(), counts)]
 
 
 def test_files_behind_an_address_are_read_as_files_are(web):

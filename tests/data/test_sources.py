@@ -13,6 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from electra_jax.data import builtin, text, text_files, vocabulary, vocabulary_training
+from electra_jax.data.text_options import TextOptions
 
 DOCUMENTS = ["one line\nanother line", "second document"]
 
@@ -23,7 +24,7 @@ def read(spec, **options):
     counts = collections.Counter()
     found = []
     for unit in text.units(source):
-        found += unit.documents(text.Options(**options), counts)
+        found += unit.documents(TextOptions(**options), counts)
     return found, counts
 
 
@@ -113,7 +114,7 @@ def test_stripes_of_a_file_are_its_documents_once(tmp_path):
     path.write_text("\n\n".join(f"document {number}" for number in range(1500)))
     counts = collections.Counter()
     stripes = [
-        list(text.FileUnit(str(path), k, 3).documents(text.Options(), counts)) for k in range(3)
+        list(text.FileUnit(str(path), k, 3).documents(TextOptions(), counts)) for k in range(3)
     ]
     assert all(stripes)
     assert sorted(sum(stripes, [])) == sorted(f"document {number}" for number in range(1500))
@@ -145,7 +146,7 @@ def test_bad_bytes_of_parquet_are_counted_once_in_whatever_stripe_they_are(group
     parquet.write_table(table, path, row_group_size=8 // groups)
     counts = [collections.Counter() for _ in range(4)]
     for stripe, own in enumerate(counts):
-        list(text.FileUnit(path, stripe, 4).documents(text.Options(), own))
+        list(text.FileUnit(path, stripe, 4).documents(TextOptions(), own))
     assert [own["invalid_utf8"] for own in counts] == ([8, 0, 0, 0] if groups == 1 else [2] * 4)
 
 
@@ -193,8 +194,8 @@ def test_a_part_within_a_file_may_have_no_record_with_the_field(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text("".join(f'{{"{name}": "a"}}\n' for name in names))
     found = [
-        list(text_files.documents(str(path), text.Options(), {}, [text_files.FilePart(*block)]))
-        for block in text_files.blocks(str(path), text.Options(), {}).tolist()
+        list(text_files.documents(str(path), TextOptions(), {}, [text_files.FilePart(*block)]))
+        for block in text_files.blocks(str(path), TextOptions(), {}).tolist()
     ]
     assert found == [["a"] * 256, [""] * 256, ["a"] * 10]
 

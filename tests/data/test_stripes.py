@@ -22,6 +22,7 @@ from electra_jax.data import (
     text_files,
     unit_files,
 )
+from electra_jax.data.text_options import TextOptions
 from support.corpus import text_settings
 from support.digests import digests
 
@@ -133,7 +134,7 @@ def test_the_blocks_of_a_file_hold_its_documents_whatever_its_lines_are(
     draw = random.Random(0)
     odd = [b"", b"", b" \t", "\u00a0\x1c".encode(), b"\r", b"<doc id=1>", b"<doc 2>\r", b"</doc>"]
     odd += ["é</doc> ".encode(), "日本".encode(), b"\xff\xe6", b"\xe6\x97", b"a", b"b\0", b"<doc"]
-    several, options = 0, text.Options(documents=kind)
+    several, options = 0, TextOptions(documents=kind)
 
     for trial in range(200):
         lines = draw.choices(odd, k=draw.randint(0, 40))
@@ -174,10 +175,10 @@ def test_a_line_of_a_later_block_is_named_by_its_number_in_the_file(tmp_path, mo
     monkeypatch.setattr(text_files, "BLOCK", 2)
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a"}\n\n{"text": "b"}\n{"text": "c"}\n{"text": "d"\n')
-    _, second = text_files.blocks(str(path), text.Options(), collections.Counter()).tolist()
+    _, second = text_files.blocks(str(path), TextOptions(), collections.Counter()).tolist()
     parts = [text_files.FilePart(*second)]
     with pytest.raises(ValueError, match="a.jsonl, line 5: not JSON"):
-        list(text_files.documents(str(path), text.Options(), collections.Counter(), parts))
+        list(text_files.documents(str(path), TextOptions(), collections.Counter(), parts))
 
 
 @pytest.mark.parametrize(("files", "written"), [("*.?z*", "*.zst"), ("plain/*", "blocks-*.npz")])
@@ -189,7 +190,7 @@ def test_a_sample_for_a_vocabulary_does_not_read_a_file_to_its_end(folder, files
     stripes.offer(tasks, units)
 
     def asked(**how):
-        return stripes.documents(task, units, text.Options(), collections.Counter(), **how)
+        return stripes.documents(task, units, TextOptions(), collections.Counter(), **how)
 
     assert asked(write=False) is None and not list(folder.rglob(f"*.stripes/{written}"))
     whole = list(asked())
@@ -309,9 +310,9 @@ def test_a_part_may_have_a_larger_share_of_nul_bytes_than_the_file(tmp_path, mon
     monkeypatch.setattr(text_files, "BLOCK", 2)
     path = tmp_path / "a.txt"
     path.write_text("a\0\0\0\0\0\0\n\nb\0\0\0\0\0\0\n\n" + "the cat\n\n" * 9000)
-    first, *_ = text_files.blocks(str(path), text.Options(), collections.Counter()).tolist()
+    first, *_ = text_files.blocks(str(path), TextOptions(), collections.Counter()).tolist()
     found = text_files.documents(
-        str(path), text.Options(), collections.Counter(), [text_files.FilePart(*first)]
+        str(path), TextOptions(), collections.Counter(), [text_files.FilePart(*first)]
     )
     assert [document.strip("\0") for document in found] == ["a", "b"]
 

@@ -16,13 +16,14 @@ import pytest
 from pyarrow import parquet
 
 from electra_jax.data import servers, text, text_files
+from electra_jax.data.text_options import TextOptions
 
 
 def read(path, stripes=1, **options):
     """(documents of each stripe, counts) of one file."""
     counts = collections.Counter()
     units = [text.FileUnit(str(path), stripe, stripes) for stripe in range(stripes)]
-    return [list(unit.documents(text.Options(**options), counts)) for unit in units], counts
+    return [list(unit.documents(TextOptions(**options), counts)) for unit in units], counts
 
 
 def write_parquet(path, values, rows):

@@ -9,6 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from electra_jax.data import planning, preparation, text, text_warnings
+from electra_jax.data.text_options import TextOptions
 from support.corpus import text_settings
 
 RECORD = {
@@ -52,7 +53,7 @@ def file(tmp_path, request):
 
 def read(file, field):
     (source,) = text.parse(f"text:{file}")
-    counts, options = collections.Counter(), text.Options(text_field=field)
+    counts, options = collections.Counter(), TextOptions(text_field=field)
     return [one for unit in text.units(source) for one in unit.documents(options, counts)]
 
 

@@ -8,6 +8,7 @@ import types
 import pytest
 
 from electra_jax.data import preparation, text, text_files, text_remote, text_warnings
+from electra_jax.data.text_options import TextOptions
 from support.corpus import text_settings, write_corpus
 
 LINES = ["the cat sees a letter."] * 400  # 9,199 characters
@@ -45,7 +46,7 @@ def unit_of(name, stripe=0, stripes=1):
 def warning(*found, kind="blank_lines", source="text:*.txt"):
     """What is said of (unit, its characters, its documents), ... of the first source."""
     shared = dict(
-        options=text.Options(documents=kind),
+        options=TextOptions(documents=kind),
         settings=types.SimpleNamespace(source=source, documents=kind),
         source_index=0,
     )
@@ -96,7 +97,7 @@ def test_a_document_too_long_for_the_memory_is_refused_with_its_remedy(tmp_path,
     def documents(content, **options):
         (tmp_path / "1.txt").write_text(content)
         unit = unit_of(str(tmp_path / "1.txt"))
-        return list(unit.documents(text.Options(**options), collections.Counter()))
+        return list(unit.documents(TextOptions(**options), collections.Counter()))
 
     whole = "\n".join(lines)
     assert documents(f"{whole}\n\n{whole}\n") == [whole, whole]

@@ -6,6 +6,7 @@ import types
 import pytest
 
 from electra_jax.data import preparation, records, text, text_warnings
+from electra_jax.data.text_options import TextOptions
 from support.corpus import text_settings
 
 PARAGRAPH = "the cat sees a letter."  # 6 tokens
@@ -53,7 +54,7 @@ def warning(*found, documents="blank_lines"):
     tasks, results = [], []
     for name, *numbers in found:
         unit, source = text.FileUnit(name, 0, 1), list(names).index(f"text:{name[0]}")
-        how = text.Options(documents=documents)
+        how = TextOptions(documents=documents)
         tasks.append(
             types.SimpleNamespace(settings=settings, unit=unit, source_index=source, options=how)
         )
