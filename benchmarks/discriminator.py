@@ -20,7 +20,8 @@ and which none of them has met.
     WORKDIR/seedS/ARM/finished.json  trained and measured: never trained again
     docs/experiments/discriminator.json  all of these; `kept_runs.py`
 
-The same command continues where it stopped. `discriminator_page.py` writes the page.
+The same command continues where it stopped. `discriminator_questions.py` has what is asked, and
+`discriminator_page.py` writes the page.
 """
 
 import argparse
@@ -43,8 +44,8 @@ if __name__ == "__main__":
 import jax
 import ml_collections
 
-from benchmarks import discriminator_page, equal_compute, kept_runs
-from benchmarks.discriminator_page import REFERENCE, UNMET
+from benchmarks import discriminator_page, discriminator_questions, equal_compute, kept_runs
+from benchmarks.discriminator_questions import REFERENCE, UNMET
 from electra_jax import config as config_lib
 from electra_jax.checks import finished_runs, scoring
 from electra_jax.configs import tiny, tiny_paper
@@ -55,7 +56,7 @@ FIRST = "weak"  # the generator of the first run, whose vocabulary all runs have
 GENERATORS = {FIRST: 1 / 4, REFERENCE: 1, "strong": 4, UNMET: 1}
 HELD_OUT = 2048  # rows that all discriminators read: some 40,000 chosen words
 # The arms whose generators corrupt these rows.
-CORRUPTED_BY = tuple(discriminator_page.CORRUPTED_BY)
+CORRUPTED_BY = tuple(discriminator_questions.CORRUPTED_BY)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from benchmarks import discriminator, discriminator_page
+from benchmarks import discriminator, discriminator_page, discriminator_questions
 from electra_jax import config as config_lib
 
 ABOUT = {
@@ -21,8 +21,8 @@ def write(workdir, aucs):
     for arm, values in aucs.items():
         for seed, auc in enumerate(values):
             one = {"seed": seed, "arm": arm, "text": {"characters": 2e6, "tokens": 5e5}}
-            one["auc"] = dict.fromkeys(discriminator_page.CORRUPTED_BY, 0.5) | {"unmet": auc}
-            one["identity_auc"] = dict.fromkeys(discriminator_page.CORRUPTED_BY, 0.525)
+            one["auc"] = dict.fromkeys(discriminator_questions.CORRUPTED_BY, 0.5) | {"unmet": auc}
+            one["identity_auc"] = dict.fromkeys(discriminator_questions.CORRUPTED_BY, 0.525)
             if arm in ABOUT["generators"]:
                 one["generator"] = {"gen_masked_loss": 5.0, "unigram_entropy": 6.25}
             folder = workdir / f"seed{seed}" / arm
@@ -117,9 +117,9 @@ def test_an_arm_differs_from_the_reference_in_what_it_says(name):
 
 
 def test_every_arm_is_on_the_page_and_every_arm_of_the_page_is_trained():
-    shown = {arm for question in discriminator_page.QUESTIONS for arm in question.arms}
+    shown = {arm for question in discriminator_questions.QUESTIONS for arm in question.arms}
     assert shown == set(discriminator.ARMS)
-    for question in discriminator_page.QUESTIONS:
+    for question in discriminator_questions.QUESTIONS:
         assert set(question.values) <= set(question.arms)
 
 
