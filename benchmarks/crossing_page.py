@@ -246,8 +246,7 @@ def _setting(found):
             "- **Networks**: `configs/tiny_paper.py` (two layers of width 128, no dropout)"
             " with rotary positions and norms before each part, as in [table 5](table_5.md), but"
             " computed in bfloat16, with Muon (0.02, or 0.01 at half the rate) for the layers'"
-            " matrices and a weight decay of 0.1 in all arms; the adversarial one has a quarter of"
-            " the others' rates, since its generator collapsed at the demo's (docs/LOG.md).",
+            f" matrices and a weight decay of 0.1 in all arms{_adversarial(found)}.",
             f"- **Compute**: 1 x is {found.flops(1) / 1e12:.1f}e12 training FLOPs in the honest"
             " convention of `electra_jax.flops`. The first of two stages counts.",
             _fine_tuning(found),
@@ -258,6 +257,16 @@ def _setting(found):
             f" --arms={','.join(found.kinds)}`, and `--downstream` with the folder of the sets."
             " Run again, it continues.",
         ]
+    )
+
+
+def _adversarial(found):
+    """Why one arm has a rate of its own, where it was trained."""
+    if "adversarial" not in found.kinds:
+        return ""
+    return (
+        "; the adversarial one has a quarter of the whole rates, since its generator collapsed at"
+        " the demo's (docs/LOG.md), and is held against ELECTRA at half"
     )
 
 

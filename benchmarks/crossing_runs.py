@@ -59,6 +59,7 @@ VARIANTS = {
     "bert_30_half": "BERT, 30 % chosen, half the rate",
 }
 ORIGINS = {
+    "adversarial": ELECTRA_HALF,  # the nearest rate
     "selection_demo_half": "electra_demo_half",
     "correction_demo_half": "electra_demo_half",
     "one_trunk_30_half": "one_trunk_half",
