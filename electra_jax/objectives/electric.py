@@ -104,6 +104,20 @@ class Electric(rtd.ReplacedTokenDetection):
         """log p(x_t | others) of every token: -E, [B, L]."""
         return -networks.discriminate(self.networks, params, batch, placement=self.placement)
 
+    def generator_scores(
+        self, params: dict, batch: batch_lib.Batch, places_B: jax.Array
+    ) -> jax.Array:
+        """log q of one token per row, which the towers do not see there: [B]."""
+        vectors_BLE = networks.towers(self.networks, params, batch, placement=self.placement)
+        places_B1 = places_B[:, None]
+        losses_B1, _ = self.score(
+            networks.generator_table(self.networks, params),
+            jnp.take_along_axis(vectors_BLE, places_B1[:, :, None], axis=1),
+            jnp.take_along_axis(batch.ids_BL, places_B1, axis=1),
+            self.special_ids,
+        )
+        return -losses_B1[:, 0]
+
     def _scored(self, batch):
         """Bool [B, L]: the tokens that may become noise and are scored; no special token is."""
         return masking.candidates(batch.ids_BL, self.special_ids) & batch.real_BL

@@ -141,6 +141,18 @@ def test_the_generator_masks_each_word_in_turn_at_the_temperature_of_the_run():
         assert scores_N.tolist() == pytest.approx(expected, abs=1e-4)
 
 
+def test_the_towers_of_electric_are_asked_for_the_noise_that_they_write():
+    objective, params = made(electric.Electric)
+    found = list(scorer(objective, params, by="generator").of_tokens(TEXTS))
+    token_VE, bias_V = networks.generator_table(CONFIG, params)
+    for text, scores_N in zip(TEXTS, found):
+        ids, batch = alone(objective, params, text)
+        logits_LV = np.array(networks.towers(CONFIG, params, batch)[0] @ token_VE.T + bias_V)
+        logits_LV[:, [*Words.special_ids, *range(37, logits_LV.shape[1])]] = -np.inf
+        expected_L = np.asarray(jax.nn.log_softmax(logits_LV))[np.arange(len(ids)), ids]
+        assert scores_N.tolist() == pytest.approx(expected_L[1:-1].tolist(), abs=1e-4)
+
+
 def test_who_also_corrects_is_asked_for_what_stands_there():
     objective, params = made(corrective_lm.CorrectiveLM)
     found = list(scorer(objective, params, by="correction").scores(TEXTS))
