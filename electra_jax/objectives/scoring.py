@@ -65,7 +65,8 @@ class Token:
 def ways(objective: Objective, params: dict) -> tuple[str, ...]:
     """How these weights can score, the usual way first; none if they cannot.
 
-    There is no `both` if samples may not equal the original, since `by_bayes` counts those too.
+    There is no `both` if samples may not equal the original, since `by_bayes` counts those too, nor
+    if the generator saw every token that it filled in.
     """
     found = []
     if objective.token_scores is not None or objective.masked_scores is not None:
@@ -74,7 +75,7 @@ def ways(objective: Objective, params: dict) -> tuple[str, ...]:
         found.append("correction")
     if objective.generator_scores is not None and "generator" in params:
         found.append("generator")
-        if objective.detects and not objective.disallow_correct:
+        if objective.detects and objective.filled_share and not objective.disallow_correct:
             found.append("both")
     return tuple(found)
 
@@ -193,7 +194,10 @@ def by_bayes(original_N: np.ndarray, written_N: np.ndarray, *, filled: float) ->
     """
     original_N = np.minimum(original_N, -np.finfo(np.float32).tiny)
     log_odds_N = original_N - np.log(-np.expm1(original_N))
-    log_share_N = np.log(filled) + written_N - np.log1p(filled * np.expm1(written_N))
+    with np.errstate(divide="ignore"):  # log 0 where the generator fills all places
+        log_left = np.log1p(-filled)
+    log_filled_N = np.log(filled) + written_N
+    log_share_N = log_filled_N - np.logaddexp(log_left, log_filled_N)
     return -np.logaddexp(0, -(log_odds_N + log_share_N))
 
 

@@ -191,6 +191,14 @@ def test_certainty_of_either_network_gives_a_score_that_is_a_number():
     assert found[2] == pytest.approx(-100 + np.log(0.15), abs=1e-3)
 
 
+def test_where_all_places_are_filled_the_odds_are_those_of_the_word_itself():
+    """As with `masked_token_detection` and a mask token in each of its slots."""
+    says_N = np.log([0.9, 0.5, 0.1])
+    for written in (-1.0, -30.0, -100.0):
+        found_N = scoring.by_bayes(says_N, np.full(3, written), filled=1.0)
+        np.testing.assert_allclose(found_N, says_N, rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("kind", "filled"),
     [
@@ -220,6 +228,9 @@ ALL = ("detection", "generator", "both")
         (corrective_lm.CorrectiveLM, {}, ("detection", "correction", "generator", "both")),
         # Where a sample is never the original, the odds mean something else.
         (corrective_lm.CorrectiveLM, {"disallow_correct": True},
+         ("detection", "correction", "generator")),
+        # Where it sees what it fills in, it says nothing of a token that it does not see.
+        (corrective_lm.CorrectiveLM, {"mask_token_rate": 0.0, "random_token_rate": 0.0},
          ("detection", "correction", "generator")),
         (electric.Electric, {}, ("prediction", "generator")),
         (replace_mlm.ReplaceMLM, {}, ("prediction", "generator")),
