@@ -270,7 +270,7 @@ def _check_length(name, count, limit, truncate):
         raise ValueError(
             f"{name} has {count} tokens, more than the {limit - 2} that fit a row of {limit}, the"
             " longest whose positions this run knows; shorten it, or take --long=truncate or"
-            " --long=skip"
+            " --long=skip, in Python truncate=True"
         )
 
 
