@@ -171,9 +171,12 @@ class FinishedBudgets:
         ]
         return (shared[0], shared[-1]) if shared else (self.budgets[0], self.budgets[0])
 
-    def seeds(self, kind: str, budget: int) -> list[int]:
-        """That have finished."""
-        return sorted(seed for name, at, seed in self.runs if (name, at) == (kind, budget))
+    def seeds(self, kind: str, budget: int, measure: str | None = None) -> list[int]:
+        """That have finished; with a measure or one of `MEANS` those of them that have it."""
+        found = sorted(seed for name, at, seed in self.runs if (name, at) == (kind, budget))
+        if measure is None:
+            return found
+        return [seed for seed in found if self.values(kind, budget, measure, [seed])]
 
     def values(self, kind: str, budget: int, name: str, seeds: Sequence[int]) -> list[float]:
         """A measure, or the mean of all, of these seeds; those that have it."""
@@ -201,9 +204,9 @@ class FinishedBudgets:
     def apart(self, kind: str, budget: int, name: str, other: str = "") -> means.Difference | None:
         """A kind less another, or without one its first rival, within each seed that has both."""
         other = other or rivals(kind)[0]
-        both = sorted({*self.seeds(kind, budget)} & {*self.seeds(other, budget)})
+        both = sorted({*self.seeds(kind, budget, name)} & {*self.seeds(other, budget, name)})
         one, two = (self.values(arm, budget, name, both) for arm in (kind, other))
-        return means.paired(one, two) if one and len(one) == len(two) else None
+        return means.paired(one, two) if both else None
 
     def growth(self, kind: str, name: str, other: str = "") -> means.Difference | None:
         """How much more a kind is above another at the larger of their `ends` than at the smaller.
@@ -212,7 +215,7 @@ class FinishedBudgets:
         """
         both = (kind, other or rivals(kind)[0])
         ends = self.ends(*both)
-        seeds = set.intersection(*({*self.seeds(arm, at)} for arm in both for at in ends))
+        seeds = set.intersection(*({*self.seeds(arm, at, name)} for arm in both for at in ends))
         less_at = [
             [
                 one - two

@@ -121,6 +121,19 @@ def test_minimal_pairs_word_by_word_have_a_mean_of_their_own(tmp_path):
     assert "score --by=both" in page
 
 
+def test_a_measure_that_some_seeds_lack_is_compared_within_those_that_have_it(tmp_path):
+    arms = ("bert", "bert_x3", "electra", "electra_x3")
+    found = write(tmp_path, dict.fromkeys(arms, [0.1, 0.2, 0.3]))
+    scored = {"bert": [0.1, 0.5, None], "electra": [None, 0.3, 0.9]}
+    for (kind, budget, seed), run in found.runs.items():
+        value = 0.7 if budget == 3 else scored[kind][seed]
+        run["measures"] |= {} if value is None else {"pair_accuracy_in_turn": value}
+    apart = found.apart("electra", 1, "pair_accuracy_in_turn")
+    assert apart.amount == pytest.approx(-0.2) and apart.error is None
+    growth = found.growth("electra", "pair_accuracy_in_turn")
+    assert growth.amount == pytest.approx(0.2)
+
+
 def test_a_variant_that_another_one_changes_has_one_row(tmp_path):
     scores = {name: [0.5, 0.6] for name in ("bert_half", "electra_half", "electra_demo_half")}
     page = page_of(write(tmp_path, scores | {"selection_demo_half": [0.7, 0.8]}))
