@@ -473,6 +473,7 @@ def test_a_notebook_scores_as_the_command_does(trained, tmp_path, capsys):
     with pytest.raises(ValueError, match="more than the 30 that fit.*in Python truncate=True$"):
         scores([LONG])
     assert scores([LONG], truncate=True).shape == (1,)
+    assert len(scores.tokens([LONG], truncate=True)[0]) == 30
 
 
 def test_a_notebook_is_told_at_once_what_cannot_be_asked(trained, tmp_path):
@@ -480,6 +481,8 @@ def test_a_notebook_is_told_at_once_what_cannot_be_asked(trained, tmp_path):
         electra_jax.load_scorer(trained[1], by="correction")
     with pytest.raises(config_lib.ConfigError, match=r"has no config.json; give that of a run"):
         electra_jax.load_scorer(tmp_path)
+    with pytest.raises(config_lib.ConfigError, match=r"no checkpoint of step 1 .*; there are 2$"):
+        electra_jax.load_scorer(trained[1], step=1)
 
 
 def test_a_second_question_compiles_nothing(trained):
