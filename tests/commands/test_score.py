@@ -124,7 +124,8 @@ def test_who_predicts_from_replaced_words_is_asked_for_what_stands_there(kind):
 
 def test_the_generator_masks_each_word_in_turn_at_the_temperature_of_the_run():
     objective, params = made(odd.replaced_token_detection.ReplacedTokenDetection)
-    objective = dataclasses.replace(objective, temperature=0.5)
+    fallen = {"temperature": 0.5, "first_temperature": 2.0, "temperature_decay": 0.01}
+    objective = dataclasses.replace(objective, **fallen)
     found = list(scorer(objective, params, by="generator").of_tokens(TEXTS))
     token_VE, bias_V = networks.generator_table(CONFIG, params)
     for text, scores_N in zip(TEXTS, found):
@@ -202,12 +203,14 @@ def test_where_all_places_are_filled_the_odds_are_those_of_the_word_itself():
 @pytest.mark.parametrize(
     ("kind", "filled"),
     [
-        (odd.replaced_token_detection.ReplacedTokenDetection, 0.3 * 0.6),
-        (masked_token_detection.MaskedTokenDetection, 0.6),  # it judges the chosen slots alone
+        (odd.replaced_token_detection.ReplacedTokenDetection, 0.3 * 0.8),
+        (masked_token_detection.MaskedTokenDetection, 0.8),  # it judges the chosen slots alone
     ],
 )
 def test_both_networks_are_asked_about_the_same_tokens(kind, filled):
     objective, params = made(kind)
+    shown = {"mask_token_rate": 0.6, "random_token_rate": 0.2}
+    objective = dataclasses.replace(objective, mask_rate=0.3, first_mask_rate=0.9, **shown)
     parts = [
         scorer(objective, params, by=by).of_tokens(TEXTS)
         for by in ("detection", "generator", "both")
