@@ -32,7 +32,7 @@ PAPER_RUNS = {
 }
 # On accelerators kernels and their biases are used in bfloat16 and their gradients are summed in
 # it; tables and norms are used in float32.
-_IN_FLOAT32 = re.compile(r"(^|/)(embeddings(_delta)?/|norm|(\w+_)?norm/|head/bias$)")
+_IN_FLOAT32 = re.compile(r"(^|/)(embeddings(_delta)?/|norm|(\w+_)?norm/|(head|correction)/bias$)")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,8 @@ import numpy as np
 
 from electra_jax.data import vocabulary as vocabulary_lib
 
-BY_TOKEN = ("embeddings/token", "embeddings_delta/token", "head/bias")  # how paths end
+# How paths end of what has one row per token, and of what has one per position
+BY_TOKEN = ("embeddings/token", "embeddings_delta/token", "head/bias", "correction/bias")
 BY_POSITION = ("embeddings/position", "embeddings_delta/position")
 _WHOLE = "norm/"  # the part of an encoder that is not stacked by layer
 

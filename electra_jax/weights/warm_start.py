@@ -147,7 +147,24 @@ def _main_network(run, source, fresh):
             continue
         check_main_shape(source.named, path, found, fresh)
 
-    return taken | _own_generator(run, source, found, fresh)
+    return taken | _correction(run, source, fresh) | _own_generator(run, source, found, fresh)
+
+
+def _correction(run, source, fresh):
+    """The head by which a discriminator corrects, if the source's main network predicts tokens.
+
+    It is the same head, which reads the states that it was trained with. {} where it has no place.
+    """
+    theirs, ours = "discriminator/head/", "discriminator/correction/"
+    if _role(source.params, "discriminator") != "predicts" or not _has(fresh, ours):
+        return {}
+    renamed = {
+        path.replace(theirs, ours): x
+        for path, x in source.params.items()
+        if path.startswith(theirs)
+    }
+    found = _fitted(run, source, renamed, fresh)
+    return {path: x for path, x in found.items() if path in fresh and x.shape == fresh[path].shape}
 
 
 def _log_what_is_taken(source, taken, fresh, init):

@@ -72,12 +72,19 @@ def test_the_main_network_begins_with_bert(tmp_path, caplog, form):
 
 
 @pytest.mark.parametrize("form", ["with all heads", "the first files", "a second name", "no class"])
-@pytest.mark.parametrize("network", ["generator", "discriminator"])
-def test_the_head_goes_to_a_network_that_predicts_tokens(tmp_path, network, form):
+@pytest.mark.parametrize(
+    "head", ["generator/head", "discriminator/head", "discriminator/correction"]
+)
+def test_the_head_goes_to_a_network_that_predicts_tokens(tmp_path, head, form):
     folder = write(tmp_path / "bert", form)
-    if network == "generator":
+    if head == "generator/head":
         found, fresh = begin(folder, generator_from=folder)
         assert fresh == {path for path in found if path.startswith("discriminator/head/")}
+    elif head == "discriminator/correction":
+        found, fresh = begin(folder, objective__name="corrective_lm")
+        assert fresh == {
+            path for path in found if path.startswith(("generator/", "discriminator/head/"))
+        }
     else:
         found, fresh = begin(folder, objective__name="masked_lm")
         assert not fresh
@@ -91,7 +98,7 @@ def test_the_head_goes_to_a_network_that_predicts_tokens(tmp_path, network, form
         ("bias", "cls.predictions.bias"),
     ):
         x = theirs[name]
-        np.testing.assert_array_equal(found[f"{network}/head/{ours}"][: len(x)], x.T)
+        np.testing.assert_array_equal(found[f"{head}/{ours}"][: len(x)], x.T)
 
 
 def test_a_generator_may_begin_as_the_lowest_layers_of_bert(tmp_path):
