@@ -32,7 +32,7 @@ def read(workdir: str) -> config_lib.Config | None:
 
     Raises:
       DamagedError: the file holds no configuration; one line that says what to do.
-      ConfigError: this user may not read the file.
+      ConfigError: this user may not read the file, or it is Hugging Face's.
     """
     path = os.path.join(workdir, NAME)
     if not os.path.lexists(path):
@@ -43,7 +43,8 @@ def read(workdir: str) -> config_lib.Config | None:
             tree = json.load(file)
         if not isinstance(tree, dict):
             raise ValueError(f"it holds a {type(tree).__name__}, not settings")
-        return config_lib.parse_saved(tree)
+        if "model_type" not in tree:
+            return config_lib.parse_saved(tree)
     except PermissionError as error:
         raise config_lib.ConfigError(
             f"{path} may not be read by this user; give yourself the right to: chmod u+r {path}"
@@ -52,6 +53,10 @@ def read(workdir: str) -> config_lib.Config | None:
         raise DamagedError(
             f"{path} cannot be used ({_why(path, error)}); {_remedy(workdir)}"
         ) from error
+    raise config_lib.ConfigError(
+        f"{workdir} is no workdir of a run: its {NAME} is that of weights in Hugging Face's format;"
+        f" give another folder, or begin a run with them: --config.init.from={workdir}"
+    )
 
 
 def of_run(workdir: str) -> config_lib.Config | None:
