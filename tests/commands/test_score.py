@@ -456,6 +456,11 @@ def test_by_both_networks_each_token_has_its_probability(trained, tmp_path, caps
     p_N = np.array([token["p"] for token in row["tokens"][0]])
     assert row["scores"] == [pytest.approx(np.log(p_N).sum(), abs=1e-4)]
 
+    score(trained, tmp_path / "sentences.txt", tokens=True, by="both")
+    key, *_, percentages, _ = capsys.readouterr().out.splitlines()
+    assert key == "%: probability that the token stands there"
+    assert percentages.startswith("probability ") and "!" not in percentages
+
     with pytest.raises(ValueError, match="cannot score by correction; it can by detection, gen"):
         score(trained, tmp_path / "sentences.txt", by="correction")
 
