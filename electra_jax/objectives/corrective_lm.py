@@ -104,10 +104,8 @@ class CorrectiveLM(rtd.ReplacedTokenDetection):
         logits_BNV = networks.correction_logits(
             self.networks, params, corrected.correction_vectors_BNE
         )
-        ids_V, copied_BN1 = (
-            jnp.arange(logits_BNV.shape[-1]),
-            jax.nn.sigmoid(corrected.copy_BN)[..., None],
-        )
+        ids_V = jnp.arange(logits_BNV.shape[-1])
+        copied_BN1 = jax.nn.sigmoid(corrected.copy_BN)[..., None]
         seen_BNV = masking.at(corrected.corrupted_BL, chosen)[..., None] == ids_V
         chances_BNV = copied_BN1 * seen_BNV + (1 - copied_BN1) * jax.nn.softmax(logits_BNV)
 

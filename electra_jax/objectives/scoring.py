@@ -89,7 +89,10 @@ class _Asked(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Scorer:
-    """Scores sentences with the weights of a run. Its programs are compiled once."""
+    """Scores sentences with the weights of a run. Its programs are compiled once.
+
+    Raises ValueError when it is made, if these weights cannot score, or not in this way.
+    """
 
     objective: Objective
     params: dict
@@ -97,11 +100,8 @@ class Scorer:
     limit: int  # the most tokens per row, [CLS] and [SEP] included
     by: str | None = None  # one of `ways`; None is the first of them
 
-    @property
-    def way(self) -> str:
-        """The way that is asked for, or the usual one. Raises ValueError if there is none such."""
-        found = ways(self.objective, self.params)
-        name = type(self.objective).__name__
+    def __post_init__(self):
+        found, name = ways(self.objective, self.params), type(self.objective).__name__
         if not found:
             raise ValueError(
                 f"a run of {name} cannot score: it has neither token_scores nor masked_scores; use"
@@ -111,7 +111,11 @@ class Scorer:
             raise ValueError(
                 f"a run of {name} cannot score by {self.by}; it can by {', '.join(found)}"
             )
-        return self.by or found[0]
+
+    @property
+    def way(self) -> str:
+        """The way that is asked for, or the usual one."""
+        return self.by or ways(self.objective, self.params)[0]
 
     def scores(
         self, sentences: Sequence[str], names: Sequence[str] = (), truncate: bool = False
@@ -131,16 +135,14 @@ class Scorer:
           truncate: of a sentence with too many tokens, score the beginning.
 
         Raises:
-          ValueError: a sentence without words or with too many, or an objective that cannot score,
-            or not in this way. Before any score is computed.
+          ValueError: a sentence without words or with too many. Before any score is computed.
         """
-        way = self.way
         names = names or [f"sentence {number}" for number in range(1, len(sentences) + 1)]
         for name, count in zip(names, token_counts(self.vocabulary, sentences)):
             _check_length(name, count, self.limit, truncate)
 
         answers = [self._answers(asked, program, sentences) for asked, program in self._programs]
-        if way == "both":
+        if self.way == "both":
             return map(functools.partial(by_bayes, filled=self.objective.filled_share), *answers)
         return answers[0]
 

@@ -51,6 +51,4 @@ class RunScorer:
 
 def load(workdir: str | os.PathLike, by: str | None, step: int | None) -> RunScorer:
     """Opens a run for scoring; see `electra_jax.load_scorer`."""
-    scorer = trained_run.of_workdir(workdir, step, with_rows=False).scorer(by)
-    _ = scorer.way  # refused here, if there is no such way
-    return RunScorer(scorer)
+    return RunScorer(trained_run.of_workdir(workdir, step, with_rows=False).scorer(by))
